@@ -228,7 +228,7 @@ wheel: parts-of-wheel $(if $(ARCH),setup-arm) $(ENGINE) dataplane
 	@python -m docs.manual target/manual
 	@[[ -n '$(WITHOUT_DPDK)' ]] || { \
 		TAILSCOPE_DPDK=static $(ACROSS) $(CARGO) --config profile.$(PROFILE).strip=true build --profile $(PROFILE) \
-			--target-dir target/wheel -p tailscope-dataplane && \
+			--target-dir target/wheel -p tailscope-dataplane $(if $(ARCH),,$(WITH_STAGES)) && \
 		install target/wheel/$(if $(ARCH),$(ARCH)-unknown-linux-gnu/)$(PROFILE)/tailscope-dp python/tailscope/bin/tailscope-dp; }
 	@rm -rf target/wheel/built
 	@status=0; $(ACROSS) $(WITHOUT_MAKE) maturin build --quiet --locked --profile $(PROFILE) --out target/wheel/built || status=$$?; \

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
+import MLRsearch  # noqa: F401  as it is imported it looks at all modules that there are: few by now
 import pytest
 from command import COMMAND, run
 from measurements import Place, measuring
@@ -44,11 +45,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect tests without looking for garbage: until all are collected, nothing becomes any."""
+    """Collect tests without looking for garbage: until all are collected, nothing becomes any.
+
+    Nor does it later, so that who looks for garbage need not look through thousands of tests.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
+        gc.freeze()
         gc.enable()
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 LIBRARIES = (
+    "MLRsearch",  # first: as it is imported it looks at all modules that there are
     *("duckdb", "jinja2", "matplotlib.figure", "pyarrow.csv", "pyarrow.parquet"),
     *("pyroute2", "scipy.interpolate", "scipy.optimize", "scipy.stats"),
     "yaml",
@@ -118,15 +119,17 @@ def serve(requests: socket.socket) -> None:
 
 def import_everything() -> None:
     """Import what commands may need, as long as this process may be forked."""
+    gc.disable()
     import tailscope
 
+    for name in LIBRARIES:
+        importlib.import_module(name)
     for found in pkgutil.walk_packages(tailscope.__path__, "tailscope."):
         if not found.name.endswith("__main__"):
             importlib.import_module(found.name)
-    for name in LIBRARIES:
-        importlib.import_module(name)
     compile_templates()
     gc.freeze()
+    gc.enable()
     threads = [*Path("/proc/self/task").iterdir()]
     assert len(threads) == 1, "a process with threads must not be forked"
 

@@ -65,7 +65,7 @@ def recorded(
     return RecordedNeighbours(
         delays={MARK: [*delays]} if delays else {},
         busy_ns={1: others_ns + 5},
-        own_ns={1: 5},
+        own_ns={("", 1): 5},
         programs_ns={(name, 1): ns for name, ns in (programs or {}).items()},
         platform=frozenset(platform),
         watched_ns=10**9,

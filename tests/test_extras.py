@@ -108,7 +108,11 @@ def test_an_extra_installs_what_is_imported(name: str) -> None:
     installed = {requirement.partition(">")[0] for requirement in options[name]}
     assert installed >= {*extras()[name].packages.values()}
     [everything] = options["all"]
-    assert name in everything.removeprefix("tailscope[").removesuffix("]").split(",")
+    among_all = name in everything.removeprefix("tailscope[").removesuffix("]").split(",")
+    install = extras()[name].install
+    assert among_all == (install is None), "what asks for too much has a line of its own"
+    if install is not None:
+        assert all(repr(requirement) in install for requirement in options[name])
 
 
 def test_every_extra_has_a_command_that_needs_it() -> None:
@@ -127,7 +131,8 @@ def test_a_missing_package_is_named_before_anything_is_done(
     assert (done.returncode, done.stdout) == (1, "")
     assert code_of(done) == "not-installed"
     [_, hint] = done.stderr.splitlines()
-    assert hint.startswith(f"hint: pip install 'tailscope[{name}]'; `tailscope doctor` ")
+    installed = extras()[name].install or f"'tailscope[{name}]'"
+    assert hint.startswith(f"hint: pip install {installed}; `tailscope doctor` ")
     assert sorted(folder.rglob("*")) == before
 
 

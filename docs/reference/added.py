@@ -51,7 +51,7 @@ def _blocks(name: str) -> Iterator[str]:
     yield NOTE
     if (needed := additions()[name].extra) is not None:
         packages = " and ".join(map(code, dict.fromkeys(needed.packages.values())))
-        yield f"`pip install 'tailscope[{needed.name}]'` adds what it needs: {packages}."
+        yield f"`{needed.remedy}` adds what it needs: {packages}."
     added = {f"tailscope {each.words}" for each in additions()[name].commands}
     for words, command in (*cli.commands(), *cli.other_ways()):
         if words in added:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from docs.reference.markdown import NOTE, code, joined, table
@@ -23,9 +24,10 @@ def page() -> str:
     return joined(_blocks())
 
 
-def commands() -> Iterator[tuple[str, Any]]:
+@cache
+def commands() -> tuple[tuple[str, Any], ...]:
     """Every command by its full name."""
-    yield from _below("tailscope", application())
+    return tuple(_below("tailscope", application()))
 
 
 def other_ways() -> Iterator[tuple[str, Any]]:

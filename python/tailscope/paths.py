@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,11 @@ def step_after(error: OSError) -> str:
     path = Path(os.fsdecode(error.filename))
     if error.errno == errno.ENOENT:
         return step_to(path)
+    if error.errno == errno.EACCES and (closed := _closed_above(path)):
+        return (
+            f"you may not enter {closed}: `ls -ld {closed}` shows who may; name another path, or"
+            " run it as that user"
+        )
     if error.errno in (errno.EISDIR, errno.ENOTDIR, errno.EEXIST):
         return f"{_listed(path)}; name another path" if path.is_dir() else "name another path"
     return _STEPS.get(error.errno or 0, f"`ls -l {path}` shows what it is; name another path")
@@ -68,6 +74,12 @@ def refuse_absent(
     if not path.exists() or path.is_dir():
         hint = _listed(path) if path.is_dir() else step_to(path)
         raise kind(f"{path}: {what}", code=code, hint="; ".join(filter(None, (hint, otherwise))))
+
+
+def _closed_above(path: Path) -> Path | None:
+    """Return the first folder above a path that this user may not enter, if there is one."""
+    may_enter = partial(os.access, mode=os.X_OK, effective_ids=True)
+    return next((folder for folder in reversed(path.parents) if not may_enter(folder)), None)
 
 
 def _names(folder: Path) -> list[str]:

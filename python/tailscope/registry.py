@@ -28,6 +28,15 @@ class Extra(NamedTuple):
     name: str
     packages: Mapping[str, str]
     """Packages, by the modules that are imported of them."""
+    install: str | None = None
+    """What pip installs where the extra itself asks for more than tailscope imports."""
+
+    @property
+    def remedy(self) -> str:
+        """The line that installs it."""
+        from tailscope.host.remedies import pip_extra, pip_install
+
+        return pip_extra(self.name) if self.install is None else pip_install(self.install)
 
 
 _OF_THE_CORE = (
@@ -131,30 +140,29 @@ def extras() -> Mapping[str, Extra]:
 
 def require(name: str) -> None:
     """Refuse to begin what imports the packages of an extra later, if one is not installed."""
-    for module, package in extras()[name].packages.items():
+    needed = extras()[name]
+    for module, package in needed.packages.items():
         with suppress(ModuleNotFoundError):
             if find_spec(module) is not None:
                 continue
-        raise _lacking(name, package)
+        raise _lacking(needed, package)
 
 
 def not_installed(error: ModuleNotFoundError) -> UsageError | None:
     """Say which extra has the module that an import did not find, if one has it."""
     missing = f"{error.name}."
-    for extra_name, packages in extras().values():
-        for module, package in packages.items():
+    for needed in extras().values():
+        for module, package in needed.packages.items():
             if missing.startswith(f"{module}.") or f"{module}.".startswith(missing):
-                return _lacking(extra_name, package)
+                return _lacking(needed, package)
     return None
 
 
-def _lacking(extra_name: str, package: str) -> UsageError:
-    from tailscope.host.remedies import pip_extra
-
+def _lacking(needed: Extra, package: str) -> UsageError:
     return UsageError(
-        f"{extra_name} needs {package}, which is not installed",
+        f"{needed.name} needs {package}, which is not installed",
         code="not-installed",
-        remedy=pip_extra(extra_name),
+        remedy=needed.remedy,
     )
 
 

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from measurements import NOBODY, Place, polls
 from runs import MEASUREMENT, sound
 
+from tailscope.store.files import holds_packets
+
 from .machine import IS_ROOT, carrying, semaphores, settings, shared_memory
 
 if TYPE_CHECKING:
@@ -36,7 +38,10 @@ OTHERS_S = 120
 """Others may tune this machine, too, and take it back; what attacks have left stays."""
 ENDED_WELL = 0
 PARTIAL = 1
+INCONCLUSIVE = 3
 INTERRUPTED = 130
+FEW_SENT = "of the packets could be sent"
+"""What a run warns of that ends with 3, as one does whose generator was stopped for most of it."""
 DATAPLANE = "tailscope-dp"
 DPDK_PROGRAM = Path(__file__).parents[2] / "python/tailscope/bin/tailscope-dp"
 
@@ -335,7 +340,7 @@ class Attack:
             complete = json.loads((run / "run.json").read_text())["complete"]
         except FileNotFoundError:
             complete = False
-        is_recorded = (run / "recording" / "recorded.json").exists()
+        is_recorded = holds_packets(run)
         if is_recorded:
             if status == ENDED_WELL:
                 raise BrokenPromiseError("it ended well, and its recordings are not analysed")
@@ -356,7 +361,10 @@ class Attack:
     def kept(self, run: Path, status: int, errors: str) -> str:
         """What became of a run that nobody wanted to end: it is kept, and says so."""
         said = self.outcome(run, status)
-        if (status, said) not in {(ENDED_WELL, "whole"), (PARTIAL, "partial")}:
+        ends = {(ENDED_WELL, "whole"), (PARTIAL, "partial")}
+        if FEW_SENT in errors:
+            ends.add((INCONCLUSIVE, "whole"))
+        if (status, said) not in ends:
             last = errors.strip()[-300:]
             raise BrokenPromiseError(f"exit status {status}, and kept is: {said}: {last}")
         return said
@@ -368,7 +376,8 @@ class Attack:
         self.expect(ENDED_WELL, self.command("runs", "clean"))
         for kept in self.place.path.glob("*/tailscope-*-recording*"):
             # It is nobody's to remove but the user's.
-            self.expect(ENDED_WELL, self.command("runs", "finish", str(kept)))
+            if holds_packets(kept):
+                self.expect(ENDED_WELL, self.command("runs", "finish", str(kept)))
             shutil.rmtree(kept)
         folders = [path for name in ("run", "tmp") for path in self.place.path.glob(f"{name}/*")]
         left = [*map(str, folders), *self.place.left(), *carrying(self.names)]

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +21,8 @@ from tailscope.store.records.messages import WorkResult
 from tailscope.testbed.messages import FORWARDERS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from io import FileIO
     from pathlib import Path
 
     from tailscope.store.records.messages import GeneratorResult
@@ -87,21 +89,33 @@ def test_the_ports_stay_until_the_device_has_ended() -> None:
         assert generator.finish() is not None and not generator.result.partial
 
 
+@contextmanager
+def pipe_at(path: Path) -> Iterator[tuple[str, FileIO]]:
+    """Make the pipe of a program that is held: its option, and what to write bytes to."""
+    os.mkfifo(path)
+    with path.open("r+b", buffering=0) as pipe:
+        yield f"--hold={path}", pipe
+
+
 def test_programs_that_are_held_begin_with_their_bytes(tmp_path: Path) -> None:
-    os.mkfifo(pipe := tmp_path / "pipe")
     traffic = ["--rate=10k", "--warm-up=0s", "--duration=100ms"]
-    hold = f"--hold={pipe}"
     with (
-        pipe.open("r+b", buffering=0) as held,
+        pipe_at(tmp_path / "generator") as (hold_generator, of_generator),
+        pipe_at(tmp_path / "dut") as (hold_dut, of_dut),
         over_memif() as pair,
-        pair.generator([*traffic, hold]) as generator,
-        pair.dut(FORWARDERS["l2fwd"], [hold]) as dut,
+        pair.generator([*traffic, hold_generator]) as generator,
+        pair.dut(FORWARDERS["l2fwd"], [hold_dut]) as dut,
     ):
+        for each, pipe in ((dut, of_dut), (generator, of_generator)):
+            with pytest.raises(queue.Empty):
+                each.next_event(0.5)
+            pipe.write(bytes(1))
         dut.wait_ready()
         generator.wait_ready()
         with pytest.raises(queue.Empty):
             generator.next_event(0.5)
-        held.write(bytes(2))
+        of_dut.write(bytes(1))
+        of_generator.write(bytes(1))
         result = generator.finish()
         assert result is not None and result.gen.sent > 0
         assert result.gen.matched == result.gen.sent
@@ -110,12 +124,12 @@ def test_programs_that_are_held_begin_with_their_bytes(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_held_ends_when_it_is_asked_to(tmp_path: Path) -> None:
-    os.mkfifo(pipe := tmp_path / "pipe")
     with (
-        pipe.open("r+b", buffering=0),
+        pipe_at(tmp_path / "pipe") as (hold, pipe),
         over_memif() as pair,
-        pair.dut(FORWARDERS["l2fwd"], [f"--hold={pipe}"]) as dut,
+        pair.dut(FORWARDERS["l2fwd"], [hold]) as dut,
     ):
+        pipe.write(bytes(1))
         dut.wait_ready()
         dut.stop()
         result = dut.finish()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +50,22 @@ def test_a_program_that_places_no_threads_stays_on_the_cpus_of_the_device(
     context = DutContext(Here(tmp_path), Side((), ("net_memif0",)), (3,), (0,), 1000)
     assert isinstance(dut, Command)
     assert dut.cpus_of(context) == cpus
+
+
+def test_a_program_that_runs_beside_its_cpus_is_named(
+    measure: Measure, tailscope: Any, dataplane: Path
+) -> None:
+    own, generator, *others = sorted(os.sched_getaffinity(0), reverse=True)
+    elsewhere = others[0] if others else generator
+    run = f"run='{dataplane}' l2fwd -l {elsewhere} --no-telemetry {{eal}} -- --die-with-parent"
+    given = ("--dut-option", run, "--dut-option", 'ready="event":"ready"')
+    cpus = ("--cpus", f"generator={generator},dut={own}")
+    figures = measure("--dut", "command", *given, *cpus, *RATE, "--duration", "1s")
+    info = json.loads((figures["out"] / "run.json").read_text())
+    assert [*info["noise"]["elsewhere_ns"]] == [str(elsewhere)]
+    explained = tailscope("explain", figures["out"])
+    for said in (" ".join(figures["warnings"]), explained.stdout + explained.stderr):
+        assert f"the device ran on CPU {elsewhere} for" in said and "{cpus}" in said
 
 
 @AS_ROOT

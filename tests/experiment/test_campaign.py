@@ -104,6 +104,7 @@ def test_a_failing_cell_is_marked_and_the_rest_goes_on(tailscope: Any, place: Pl
     assert states["l2fwd"]["state"] == "done"
     assert states["snort"]["state"] == "failed" and "snort" in states["snort"]["reason"]
     assert counted(done.stdout) == {"cells": 4, "done": 2, "failed": 2}
+    assert done.stdout.count("no program snort") == 1 and "failed: as dut=snort" in done.stdout
     assert "--resume" in done.stdout
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from errors import code_of
+from errors import advice_of, code_of, unwrapped
 from measurements import children, has_measured, quick, started, wait_until
 from runs import sound
 
@@ -180,6 +180,10 @@ def test_nothing_is_kept_of_a_measurement_without_packets(
     wait_until((out / "recording/recorded.json").exists, process)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)
+    refused = tailscope("runs", "finish", out)
+    assert refused.returncode == 1 and code_of(refused) == "no-packets"
+    assert "ended before a packet was recorded" in unwrapped(refused.stderr)
+    assert advice_of(refused) == [f"tailscope run ... --out {out}"]
     assert tailscope("runs", "clean", env=place.environment).returncode == 0
     short = ("run", "--dut", "l2fwd", *quick("--out", out))
     assert has_measured(tailscope(*short, env=place.environment))

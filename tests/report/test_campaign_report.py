@@ -328,7 +328,8 @@ def test_taint_and_trust_stand_on_the_first_screen(tmp_path: Path) -> None:
     seen = drawn(tmp_path)
     head = seen.first_screen()
     assert "instrument trust: machine busy in 1 of 2 runs" in head
-    assert "~ 50 % of all samples overlap stalls of the instrument, which show in 1 of 2" in head
+    delayed = "~ 50 % of all samples may be delayed by stalls of the instrument"
+    assert f"{delayed}, which show in 1 of 2" in head
     matrix = seen.source[seen.source.index('<table class="matrix">') :].split("</table>")[0]
     assert [cell.count('class="taint"') > 0 for cell in matrix.split("<tr>")[2:]] == [True, False]
 

@@ -170,7 +170,8 @@ def test_a_page_marks_what_is_tainted_once_and_says_it_below(tmp_path: Path) -> 
     assert page([read_run(path)]) == text, "the same run is the same page"
     assert "(instrument)" not in text
     assert text.count('1.173 to 2.346 ms&nbsp;<span class="taint"') >= 2
-    assert "200 samples (100 %) overlap stalls of the instrument: they show from p50 on" in text
+    delayed = "200 samples (100 %) may be delayed by stalls of the instrument"
+    assert f"{delayed}: they show from p50 on" in text
     assert "own stalls show: p50 lies" not in text
     # The floor is part of what the badge says: no row without a value.
     head = text[text.index("<header>") : text.index('<div class="first">')]

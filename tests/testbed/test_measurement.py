@@ -278,8 +278,8 @@ def test_a_program_that_pins_itself_is_not_left_to_the_scheduler(tailscope: Run)
     assert all(text in done.stderr for text in ("--cpus", "dut=any", "--dut suricata"))
 
 
-def test_a_generator_that_dies_is_an_error(place: Place) -> None:
-    process = running(place)
+def test_a_generator_that_dies_before_it_records_is_an_error(place: Place) -> None:
+    process = running(place, "--warm-up", "60s")
     os.kill(children(process.pid)["gen"], signal.SIGKILL)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 1

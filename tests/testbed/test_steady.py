@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
+from measurements import Place, quick
 
+from tailscope.cli.status import UNDECIDED
 from tailscope.noise.counters import CounterSampler
 from tailscope.noise.recorder import RecordedNoise
 from tailscope.testbed.steady import SteadyClock, largest_step_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 HOUR_NS = 3600 * 10**9
 
@@ -45,7 +51,31 @@ def test_counters_of_interrupts_are_in_their_order(step: Callable[[int], None]) 
         step(-HOUR_NS)
     first, last = (sample.unix_ns for sample in sampler.samples)
     assert first <= last < first + HOUR_NS / 2
-    assert sampler.clock_set_by_ns == pytest.approx(-HOUR_NS, abs=10_000_000)
+
+
+_CLOCK_OF_ITS_OWN = f"""
+import sys, time
+real = time.time_ns
+time.time_ns = lambda: real() - {HOUR_NS}
+from tailscope.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.usefixtures("dataplane")
+def test_all_tables_of_a_run_have_one_clock(tmp_path: Path) -> None:
+    """Its supervisor reads another time of day than its generator, as if it was set in between."""
+    out, place = tmp_path / "out", Place.in_folder(tmp_path)
+    words = quick("--dut", "l2fwd", "--noise", "auto", "--power", "command:echo 1")
+    command = [sys.executable, "-c", _CLOCK_OF_ITS_OWN, "run", *words, "--out", out]
+    ended = subprocess.run(command, env=place.environment, capture_output=True)
+    assert ended.returncode in {0, UNDECIDED}, ended.stderr
+    sent_ns = int(pq.read_table(out / "latency.parquet")["pre_ns"].to_numpy()[0])
+    assert sent_ns == pytest.approx(time.time_ns() - HOUR_NS, abs=HOUR_NS / 2)
+    columns = {"noise": "start_ns", "interrupts": "unix_ns", "power": "start_ns"}
+    for table, column in columns.items():
+        times_ns = pq.read_table(out / f"{table}.parquet")[column].to_numpy()
+        assert abs(times_ns - sent_ns).max(initial=0) < HOUR_NS / 2, table
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,6 @@ def packages(needed: Extra) -> tuple[State, str | None]:
             raise TestbedError(
                 f"{name} is not installed",
                 code="not-installed",
-                remedy=remedies.pip_extra(needed.name),
+                remedy=needed.remedy,
             ) from None
     return "found", ", ".join(versions)

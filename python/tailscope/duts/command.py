@@ -118,7 +118,8 @@ class Command(Dut):
                 f"dut {self.name}: {links[0]} stands for a link of the kernel; got --wire memif,"
                 " which has none",
                 code="no-kernel-links",
-                hint="join it by --wire veth, or give a program of DPDK its ports by {eal}",
+                hint="add --wire veth (memif is the default), or give a program of DPDK its ports"
+                " by {eal}",
             )
         if self.wire == "memif" and not self.uses_dpdk:
             raise UsageError(

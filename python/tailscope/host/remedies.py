@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-_PAGE = "docs/security.md"
+from pathlib import Path
+
+_IS_CHECKOUT = (Path(__file__).parents[3] / "pyproject.toml").is_file()
+_IN_REPOSITORY = "" if _IS_CHECKOUT else "in the project's repository: "
+"""Where targets of make are: a wheel has none."""
 _OTHER_KERNEL = "boot a distribution's kernel"
 
-BUILD = "run `make setup`"
-DATAPLANE = f"install DPDK (Debian, Ubuntu: apt install libdpdk-dev), then {BUILD}"
-GUESTS = "run `make setup-vm`"
+BUILD = "run `make setup`" if _IS_CHECKOUT else "install a wheel of tailscope with a data plane"
+DATAPLANE = (
+    f"install DPDK (Debian, Ubuntu: apt install libdpdk-dev), then {BUILD}"
+    if _IS_CHECKOUT
+    else BUILD
+)
+GUESTS = f"{_IN_REPOSITORY}run `make setup-vm`"
 KVM = "load kvm_intel or kvm_amd, and join the group kvm"
 OVS_WITH_DPDK = "install one with DPDK (Debian, Ubuntu: apt install openvswitch-switch-dpdk)"
-SURICATA_WITH_DPDK = "`make setup-suricata` installs one with DPDK"
+SURICATA_WITH_DPDK = f"{_IN_REPOSITORY}`make setup-suricata` installs one with DPDK"
 SURICATA_RULES = "`suricata-update` downloads rules"
-SNORT = "`make setup-snort SNORT=DIR` builds one from the sources of snort3 and libdaq in DIR"
+SNORT = (
+    f"{_IN_REPOSITORY}`make setup-snort SNORT=DIR` builds one from the sources of snort3 and libdaq"
+    " in DIR"
+)
 TUN = "load the kernel's module: modprobe tun"
 RUNTIME = "install one (Debian, Ubuntu: apt install crun runc)"
 LIBRARIES = "install it (Debian, Ubuntu: apt install libstdc++6 has what NumPy needs)"
 SUDO = "run it with sudo"
-NAMES = f"in a user namespace, mount a tmpfs on /run ({_PAGE})"
-NETWORK = f"start it with `unshare --net`, too ({_PAGE})"
+NAMES = "in a user namespace, run `mount -t tmpfs tmpfs /run` first"
+NETWORK = "start it with `unshare --net`, too"
 TRACING = f"{_OTHER_KERNEL} (CONFIG_FTRACE)"
 KERNEL_TYPES = f"{_OTHER_KERNEL} (CONFIG_DEBUG_INFO_BTF)"
 KERNEL_OF_DEBIAN = "use --platform vm, whose kernel is Debian's and has it"
@@ -38,9 +49,14 @@ def package(name: str) -> str:
 
 def pip_extra(name: str) -> str:
     """Return the line that installs an extra of the Python package."""
-    return f"pip install 'tailscope[{name}]'"
+    return pip_install(f"'tailscope[{name}]'")
+
+
+def pip_install(what: str) -> str:
+    """Return the line that has pip install something."""
+    return f"pip install {what}"
 
 
 def capabilities() -> str:
     """Return the line that gives a process the capabilities that it lacks."""
-    return f"run as root, or with these capabilities ({_PAGE})"
+    return "run as root, or with these capabilities (`setpriv --ambient-caps` gives them)"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tailscope.exceptions import RunError, UsageError
 from tailscope.store import layout, tables
 from tailscope.store.campaign import campaign_content, is_campaign
-from tailscope.store.files import is_there
+from tailscope.store.files import is_there, refuse_closed
 from tailscope.store.reader import arrow_table, open_packets, read_run
 from tailscope.store.record import plain
 from tailscope.units import counted, printable
@@ -63,6 +63,7 @@ def open(path: str | os.PathLike[str]) -> OpenedRun | OpenedCampaign:  # noqa: A
         If a file is damaged.
     """
     folder = Path(path)
+    refuse_closed(folder)
     if is_campaign(folder):
         return OpenedCampaign(folder)
     if not is_there(folder, layout.RUN):

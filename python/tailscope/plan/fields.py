@@ -153,7 +153,7 @@ class PairFields(AnalysisFields, frozen=True, kw_only=True):
         _analysed(
             TEXT,
             "Clocks of the two captures: detect, same, estimate, or offset=TIME (how far the "
-            "clock behind the device is ahead).",
+            "clock behind the device is ahead), with ,drift=PPM behind it if that is known.",
             placeholder="CLOCKS",
         ),
     ] = "detect"

@@ -106,7 +106,8 @@ def taint_of(run: Run) -> str:
         else f"they show from {percentile_name(start)} on, where the truth lies between both ends"
     )
     share = share_text(tainted / matched)
-    return f"{counted(tainted, 'sample')} ({share}) overlap stalls of the instrument: {effect}."
+    samples = f"{counted(tainted, 'sample')} ({share})"
+    return f"{samples} may be delayed by stalls of the instrument: {effect}."
 
 
 def remarks_on(runs: Sequence[Run]) -> list[Remark]:

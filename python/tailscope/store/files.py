@@ -48,6 +48,16 @@ def is_there(folder: Path, name: str) -> bool:
     return os.path.lexists(folder / name)
 
 
+def refuse_closed(folder: Path) -> None:
+    """Raise `PermissionError` if this user may not look whether a folder holds a run."""
+    try:
+        os.lstat(folder / layout.RUN)
+    except PermissionError:
+        raise
+    except (OSError, ValueError):
+        return
+
+
 def runs_at(path: Path) -> list[Path]:
     """A run itself, or the runs right below a folder, such as those of a watch."""
     if is_there(path, layout.RUN):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tailscope.exceptions import RunError, UsageError
 from tailscope.store import layout
-from tailscope.store.files import is_there, named_below
+from tailscope.store.files import is_there, named_below, refuse_closed
 from tailscope.store.record import plain
 from tailscope.units import did_you_mean
 
@@ -93,6 +93,7 @@ def run_named(text: str, folder: Path = RUNS) -> Path:
     """The run directory that somebody means: a path, or a name of a run in a folder."""
     if is_there(Path(text), layout.RUN):
         return Path(text)
+    refuse_closed(Path(text))
     runs = find_runs([folder]).runs if folder.is_dir() else {}
     if text in runs:
         return runs[text].path

@@ -135,7 +135,8 @@ LATENCY = Table(
         TableColumn(
             "instrument_stall_ns",
             "uint64",
-            "How long the instrument stalled meanwhile: at most this much of the latency is the "
+            "How long the instrument stalled meanwhile, and how long the packet may have waited "
+            "behind packets that stalls held back: at most this much of the latency is the "
             "instrument's; null for captures. Files of before do not have it: there all of the "
             "latency of a tainted packet may be the instrument's.",
             may_be_null=True,

@@ -194,7 +194,7 @@ class Here(Place):
         has_setpriv = which("setpriv") is not None
         # The program that enters a container stays outside of it, as the parent.
         outside = (*_ended(signal.SIGKILL, has_setpriv), *self.command) if self.command else ()
-        return _Child(
+        return Child(
             [*outside, *_ended(self._ended_by, has_setpriv), *command],
             log=self.folder / f"{name}.log",
             cpus=set(cpus) or os.sched_getaffinity(0),
@@ -230,7 +230,7 @@ def _ended(by: signal.Signals, has_setpriv: bool) -> Sequence[str]:
     return ("setpriv", f"--pdeathsig={by.name}") if has_setpriv else ()
 
 
-class _Child(Process):
+class Child(Process):
     """A process of this machine."""
 
     def __init__(

@@ -261,7 +261,9 @@ class PowerRecorder:
     Its thread stays on the CPUs of the thread that enters the block.
     """
 
-    def __init__(self, folder: Path, what: str, *, phase_s: float) -> None:
+    def __init__(
+        self, folder: Path, what: str, *, phase_s: float, clock: SteadyClock | None = None
+    ) -> None:
         self._place = Here(folder)
         self._what, self._phase_s = what, phase_s
         self._source = source_named(what)
@@ -273,7 +275,7 @@ class PowerRecorder:
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
         # Setting the machine's clock during a measurement must not reorder the readings.
-        self._clock = SteadyClock()
+        self._clock = clock or SteadyClock()
 
     def __enter__(self) -> Self:
         if self._source is not None:

@@ -49,17 +49,18 @@ class SteadyClock:
     """A clock that starts at Unix time and follows the monotonic clock."""
 
     def __init__(self) -> None:
-        self._offset_ns, self._error_ns = clock_pair()
+        self.ahead_ns, self.error_ns = clock_pair()
+        """Unix time minus monotonic time at the start, and the largest error of that."""
 
     def now_ns(self) -> int:
         """Return Unix time, which never goes back and never jumps."""
-        return self._offset_ns + time.monotonic_ns()
+        return self.ahead_ns + time.monotonic_ns()
 
     def set_by_ns(self) -> int:
         """Return the step by which the machine's clock was set; 0 for less than a millisecond."""
         now = clock_pair()
-        by_ns = now.offset_ns - self._offset_ns
-        noticed_ns = _NOTICED_NS + self._error_ns + now.error_ns
+        by_ns = now.offset_ns - self.ahead_ns
+        noticed_ns = _NOTICED_NS + self.error_ns + now.error_ns
         return by_ns if abs(by_ns) > noticed_ns else 0
 
 

@@ -7,8 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-_PARENT, _SESSION, _FLAGS, _USER_TICKS, _SYSTEM_TICKS, _CPU = 1, 3, 6, 11, 12, 36
+_STATE, _PARENT, _SESSION, _FLAGS, _USER_TICKS, _SYSTEM_TICKS, _CPU = 0, 1, 3, 6, 11, 12, 36
 """Positions in ``/proc/PID/stat`` after the name."""
+_ROOT = 3
+"""Position in ``/proc/PID/mountinfo``."""
 _KERNEL_THREAD = 0x0020_0000
 """The flag `PF_KTHREAD` of the kernel."""
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -40,10 +42,20 @@ def comm_of(tid: int) -> str:
     return _text(tid, "comm").strip()
 
 
+def command_of(pid: int) -> str:
+    """Return the words of the command line of a process, with NUL behind each."""
+    return _text(pid, "cmdline")
+
+
 def parent_of(pid: int) -> int:
     """Return the parent of a process; 0 if there is none."""
     fields = _text(pid, "stat").rpartition(")")[2].split()
     return int(fields[_PARENT]) if len(fields) > _PARENT else 0
+
+
+def is_asleep(pid: int) -> bool:
+    """Return whether the first thread of a process waits for something."""
+    return _text(pid, "stat").rpartition(")")[2].split()[_STATE : _STATE + 1] == ["S"]
 
 
 def work_of_session(leader: int) -> tuple[int, int]:
@@ -86,6 +98,11 @@ def environment_of(pid: int) -> dict[str, str]:
         pairs = (os.fsdecode(entry).partition("=") for entry in entries)
         return {name: value for name, _, value in pairs}
     return {}
+
+
+def mounted_by(pid: int) -> list[str]:
+    """Return what a process has mounted: paths within the file systems that they are of."""
+    return [line.split()[_ROOT] for line in _text(pid, "mountinfo").splitlines()]
 
 
 def _numbers(folder: Path) -> list[int]:

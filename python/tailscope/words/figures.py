@@ -52,6 +52,7 @@ CLOCKS = {
 STAGE_HEADER = ("stage", "p50", "p99", "of a packet", "of the tail", "interrupted most by")
 DROP_HEADER = ("dropped by the device", "packets")
 NOTHING = "-"
+_ABOVE = "above the least"
 
 _COUNTS = {
     "pre_packets": "packets before",
@@ -713,10 +714,11 @@ def reading(runs: Sequence[tuple[Mapping[str, Figure], RunInfo]]) -> str:
         lost = int(summary["lost"] or 0)
         loss = f", {_count(lost)} of {_count(summary['sent'])} packets lost" if lost else ""
         rate = count_text(info.measured.rate_pps)
-        parts.append(f"at {rate} packets/s the median is {_latency(summary, 'p50')}{tail}{loss}")
+        median = _latency(summary, "p50")
+        found = f"the median is {median}{tail}" if summary["count"] else "no packet was matched"
+        parts.append(f"at {rate} packets/s {found}{loss}")
     tainted = sum(int(summary.get("tainted") or 0) for summary, _ in runs)
     matched = sum(int(summary["count"] or 0) for summary, _ in runs)
-    share = share_text(tainted / matched) if matched else NOTHING
     text = "; ".join(parts)
     floor = runs[-1][1].floor
     believed = None if floor is None else floor.believed_up_to
@@ -726,23 +728,49 @@ def reading(runs: Sequence[tuple[Mapping[str, Figure], RunInfo]]) -> str:
         if believed is not None
         else f"How far to trust the instrument is {unknown_floor(runs[-1][1])}."
     )
-    known = all("tainted" in summary for summary, _ in runs)
-    taints = f" The instrument's own stalls taint {share} of the samples." if known else ""
+    taints = ""
+    if matched and all("tainted" in summary for summary, _ in runs):
+        share = share_text(tainted / matched)
+        taints = f" The instrument's own stalls taint {share} of the samples."
     return f"{text[:1].upper()}{text[1:]}.{taints} {worth}"
+
+
+def latency_word(summary: Mapping[str, Figure]) -> str:
+    """Name latencies: of clocks whose offset is not known, all are above the least."""
+    return f"latency {_ABOVE}" if summary.get("latency_relative") else "latency"
+
+
+def relative_text(summary: Mapping[str, Figure]) -> str:
+    """Say so where latencies are above the least; nothing where they are what packets took."""
+    known = not summary.get("latency_relative")
+    return "" if known else f"All times are {_ABOVE}: the offset of the clocks is not known."
 
 
 def sentence(summary: Mapping[str, Figure]) -> str:
     """Say in one sentence what was measured, without a verdict."""
+    if alike := nothing_told(summary):
+        return (
+            f"Nothing could be matched: all {count_text(alike)} packets look alike (ambiguous), so"
+            " neither a latency nor a loss can be told. Send packets that differ, such as by a"
+            " counter in the payload, or match by bytes that do: --match-on."
+        )
     if not summary["count"]:
         sent, lost = _count(summary["sent"]), lost_text(summary)
         return f"No packet was matched; {lost} of {sent} sent packets are lost."
     best = _last_supported(summary)
     tail = f", {best.label} {best.value} (95 % interval {best.interval})" if best else ""
     return (
-        f"Latency of {_count(summary['count'])} packets: median"
+        f"{latency_word(summary).capitalize()} of {_count(summary['count'])} packets: median"
         f" {_latency(summary, 'p50')}{tail}, maximum"
         f" {_latency(summary, 'max')}; {_losses(summary)}."
     )
+
+
+def nothing_told(summary: Mapping[str, Figure]) -> int:
+    """Return the number of packets that look alike if no packet could be matched or was lost."""
+    if summary["count"] or summary["sent"]:
+        return 0
+    return int(summary.get("ambiguous") or 0)
 
 
 def heading(summary: Mapping[str, Figure], protocols: Sequence[Group] = ()) -> str:
@@ -752,13 +780,15 @@ def heading(summary: Mapping[str, Figure], protocols: Sequence[Group] = ()) -> s
     """
     if not summary["count"]:
         return sentence(summary)
+    median_word = f"{_ABOVE.capitalize()}: median" if summary.get("latency_relative") else "Median"
     apart = of_several(protocols)
     if apart:
         medians = ", ".join(f"{group.name} {duration_text(ns)}" for group, ns in apart)
-        return f"Medians: {medians}; {_losses(summary)}."
+        return f"{median_word}s: {medians}; {_losses(summary)}."
     known = [each for each in median_and_tail(summary) if each != NOTHING]
     few = f"{_count(summary['count'])} latencies, too few for a median"
-    return f"{'Median ' + ', '.join(known) if known else few}; {_losses(summary)}."
+    median = f"{median_word} {', '.join(known)}"
+    return f"{median if known else few}; {_losses(summary)}."
 
 
 def of_several(protocols: Sequence[Group]) -> list[tuple[Group, int]]:

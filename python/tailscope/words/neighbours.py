@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tailscope.host.cpus import cpu_list
 from tailscope.store.info import neighbours_of
-from tailscope.units import share_text
+from tailscope.units import duration_text, share_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tailscope.store.records.run import RunInfo
 
@@ -43,3 +44,15 @@ def unusable_text(info: RunInfo) -> str:
     if record is None or not record.unusable:
         return ""
     return f"Not usable for {', '.join(record.unusable)}: {held_text(info)}"
+
+
+def elsewhere_text(elsewhere_ns: Mapping[str, int] | None, own_cpus: str) -> str:
+    """Say that a device ran on other CPUs than its own; empty where it did not."""
+    if not elsewhere_ns:
+        return ""
+    where, ran_ns = cpu_list(map(int, elsewhere_ns)), sum(elsewhere_ns.values())
+    return (
+        f"the device ran on CPU {where} for {duration_text(ran_ns)}, longer than on its own, CPU"
+        f" {own_cpus}: what kept it from its work there is not known; place its threads by {{cpus}}"
+        " in its command"
+    )

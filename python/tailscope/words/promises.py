@@ -8,12 +8,11 @@ from importlib.resources import files
 from typing import Literal
 
 Model = Literal["verdict", "recommendation", "tail", "aliasing", "overload"]
-PAGE = "docs/calibration.md"
 
 
 def kept(model: Model) -> str:
     """Return how often a model was right on data with known truth, in words."""
-    return f"{_sentences()[model].removesuffix('.')} ({PAGE})"
+    return _sentences()[model]
 
 
 @cache

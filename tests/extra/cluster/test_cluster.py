@@ -34,7 +34,7 @@ from tailscope.exceptions import (
     WorkerLostError,
 )
 from tailscope.experiment.run.pair import PairPlan, analyze_pair
-from tailscope.extra.cluster.cluster import differing_versions, open_cluster
+from tailscope.extra.cluster.cluster import differing_versions, open_cluster, share_of
 from tailscope.extra.cluster.shared import Shared, aside, shared_folders
 from tailscope.extra.cluster.tasks import Task, map_tasks, run_tasks, stop_if_unwanted
 from tailscope.report.of_run import page_of
@@ -183,23 +183,24 @@ def test_the_page_of_a_campaign_stays_where_workers_do_not_see_its_runs(tmp_path
     cells = [{"values": {"rate": "10k"}, "runs": ["a", "gone"]}]
     synthetic.write_campaign(tmp_path / "campaign", cells)
     page = tmp_path / "campaign" / "report.html"
-    page.write_text("earlier")
+    earlier = '<meta name="generator" content="tailscope">an earlier page'
+    page.write_text(earlier)
     importable = os.pathsep.join(map(os.path.abspath, sys.path))
     with scheduler(tmp_path / "dask", PYTHONPATH=importable) as dask:
         dask.add_worker()
         command = ("report", "/proc/self/cwd/campaign", "--scheduler", dask.address)
         unseen = run(*command, cwd=tmp_path)
-        assert (unseen.returncode, page.read_text()) == (1, "earlier"), unseen.stderr
+        assert (unseen.returncode, page.read_text()) == (1, earlier), unseen.stderr
         assert "campaign/a/run.json: " in unseen.stderr and code_of(unseen) == "file-differs"
         shutil.copytree(tmp_path / "campaign", tmp_path / "dask" / "campaign")
         elsewhere = run(*command, "--pages", cwd=tmp_path)
-        assert (elsewhere.returncode, page.read_text()) == (1, "earlier"), elsewhere.stderr
+        assert (elsewhere.returncode, page.read_text()) == (1, earlier), elsewhere.stderr
         assert code_of(elsewhere) == "not-shared"
         assert not left_aside(tmp_path / "campaign")
         copied = run(*command, cwd=tmp_path)
         assert copied.returncode == 0, copied.stderr
         assert "gone: " in copied.stderr
-        assert page.read_text() != "earlier"
+        assert page.read_text() != earlier
 
 
 @pytest.mark.long
@@ -298,6 +299,22 @@ def test_workers_have_the_allocator_of_this_process() -> None:
     expected = os.environ.get("MALLOC_TRIM_THRESHOLD_")
     with open_cluster("local:1") as client:
         assert list(client.run(os.environ.get, "MALLOC_TRIM_THRESHOLD_").values()) == [expected]
+
+
+def test_workers_have_cpus_of_their_own() -> None:
+    """Tasks too, and those of a worker that took the place of another."""
+    cpus = os.sched_getaffinity(0)
+    with open_cluster("local:2") as client:
+        expected = [share_of(cpus, worker, 2) for worker in range(2)]
+        for _ in range(2):
+            began = list(client.run(os.sched_getaffinity, 0).values())
+            found = [
+                client.submit(os.sched_getaffinity, 0, workers=[each], pure=False).result()
+                for each in client.nthreads()
+            ]
+            assert sorted(began, key=sorted) == sorted(found, key=sorted) == expected
+            client.restart()
+    assert os.sched_getaffinity(0) == cpus
 
 
 def test_two_captures_are_no_folder(tmp_path: Path) -> None:

@@ -116,6 +116,19 @@ def test_a_stop_before_the_first_answer_is_named(tmp_path: Path) -> None:
 
 
 @AS_ROOT
+def test_ctrl_c_waits_for_what_the_reflector_still_has_to_tell(tmp_path: Path) -> None:
+    needed("ip")
+    with Between() as between:
+        between.reflect()
+        asking = between.asking(tmp_path / "path", "--rate=2000", "--flows=16", "--duration=60s")
+        time.sleep(0.1)
+        asking.process.send_signal(signal.SIGINT)
+        _, hosts, _ = asking.end()
+    # When the last answer of each flow left is told behind it.
+    assert len(hosts.flows) == 16 and hosts.inexact == 0
+
+
+@AS_ROOT
 def test_what_a_host_refuses_is_counted_there_packet_by_packet(tmp_path: Path) -> None:
     """Rules of both hosts drop every fifth packet that is to leave."""
     needed("ip", "nft")

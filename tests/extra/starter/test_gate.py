@@ -99,8 +99,35 @@ def test_the_command_of_its_readme_judges(project: Path, place: Place) -> None:
     done = bash(commands, project, **env)
     assert done.returncode == 2, done.stdout + done.stderr
     assert "::error title=" in done.stdout and f"service level   {HARD}\n" in done.stdout
-    again = bash(commands, project, **place.environment)
-    assert again.returncode == 1 and f"{FOLDER}-results/runs" in again.stderr
+
+
+def test_a_gate_keeps_earlier_results_and_gives_them_to_who_called_sudo(
+    project: Path, tmp_path: Path
+) -> None:
+    """The measurement is a stand-in, which leaves what root leaves."""
+    stand_in = tmp_path / "bin/tailscope"
+    stand_in.parent.mkdir()
+    stand_in.write_text(
+        """#!/bin/bash
+for word; do [[ $word != --dry-run ]] || exit 0; done
+[[ $1 != run ]] || mkdir -m 700 -p "$4"
+"""
+    )
+    stand_in.chmod(0o755)
+    env = {"PATH": f"{stand_in.parent}{os.pathsep}{os.environ['PATH']}"}
+    if os.geteuid() == 0:
+        env |= {"SUDO_UID": "65534", "SUDO_GID": "65534"}
+    results = project / f"{FOLDER}-results"
+    for _ in range(2):
+        done = bash(f"bash {FOLDER}/gate.sh", project, **env)
+        assert done.returncode == 0, done.stderr
+        owner = int(env.get("SUDO_UID", os.geteuid()))
+        assert {each.stat().st_uid for each in (results, results / "runs")} == {owner}
+        os.utime(results / "runs", (0, 0))
+    [earlier] = project.glob(f"{FOLDER}-results-*")
+    assert earlier.name == f"{FOLDER}-results-19700101T000000Z" and earlier.name in done.stderr
+    again = bash(f"bash {FOLDER}/gate.sh", project, **env)
+    assert again.returncode == 1 and "19700101T000000Z" in again.stderr, "nothing is overwritten"
 
 
 def test_a_gate_that_has_nothing_to_judge_by_says_so(project: Path, place: Place) -> None:

@@ -258,4 +258,4 @@ def test_a_missing_library_is_named_with_what_installs_it(
     said = capsys.readouterr()
     assert not said.out
     assert "[not-installed]" in said.err
-    assert "tailscope[trend]" in said.err
+    assert "pip install --no-deps 'apache-otava" in said.err

@@ -247,7 +247,7 @@ def _with_sections() -> type[Experiment]:
     return whole
 
 
-_SEE = "docs/experiments.md shows an experiment, and `tailscope schema` has every field"
+_SEE = "`tailscope schema` has every field, with its meaning and its values"
 _NO_FILE = "`tailscope run --dut NAME` makes a single run without an experiment"
 
 
@@ -308,7 +308,7 @@ def load_experiment(path: Path, profile: str | None = None) -> tuple[Experiment,
         raise UsageError(
             f"{path}: got {document.kind}, expected an experiment: fields and their values",
             code="not-an-experiment",
-            hint="docs/experiments.md shows one; `tailscope run --dut NAME` makes a single run",
+            hint=f"`{{name: first, fixed: {{dut: l2fwd}}}}` is a whole one; {_SEE}",
         )
     try:
         experiment = typed(document.content, _with_sections())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import convert, structs
 from msgspec.structs import asdict
 
+from tailscope.duts.command import Command
 from tailscope.experiment.run.blame import (
     HeldBack,
     full_rings,
@@ -38,6 +39,7 @@ from tailscope.store.records.run import (
 )
 from tailscope.testbed.messages import generator_counts
 from tailscope.testbed.steady import largest_step_ns
+from tailscope.words.neighbours import elsewhere_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,6 +76,7 @@ def measurement_record(
     generator = ended.result.gen
     held_back = _held_back(ended, sides[0])
     device, platform = ended.device, ended.platform
+    elsewhere_ns = _elsewhere_ns(ended)
     return MeasurementRecord(
         clock=ClockRecord(source="tsc", **asdict(ended.result.clock)),
         floor=floor.load(device.instrument),
@@ -82,6 +85,7 @@ def measurement_record(
             *cores.warnings,
             *(() if platform is None else platform.warnings),
             *([_UNPINNED] if ended.cpus.dut_anywhere else []),
+            *filter(None, [elsewhere_text(elsewhere_ns, ended.cpus.named().get("DuT", ""))]),
             *_noise_of(ended).warnings(),
             *energy.warnings(),
             *_stage_warnings(ended),
@@ -114,6 +118,7 @@ def measurement_record(
             neighbours=neighbours,
             stages=None if (way := ended.stages.recorded) is None else way.record,
             stages_missing_because=ended.stages.why_not,
+            elsewhere_ns=elsewhere_ns,
         ),
         power=energy.record(),
         knobs=_knobs(cores),
@@ -122,6 +127,20 @@ def measurement_record(
         platform=None if platform is None else platform_record(device.platform, platform.about),
         co_runners=ended.beside or None,
     )
+
+
+def _elsewhere_ns(ended: EndedInstance) -> dict[str, int] | None:
+    """Return for how long a program of others ran beside its own CPUs, if that is most of it."""
+    sampled, places_itself = ended.noise.neighbours, isinstance(ended.dut, Command)
+    if sampled is None or not places_itself or ended.cpus.dut_anywhere or _is_guest(ended):
+        return None
+    ran_ns = sampled.elsewhere_ns(ended.dut_mark, ended.cpus.dut)
+    return {str(cpu): ns for cpu, ns in ran_ns.items()} or None
+
+
+def _is_guest(ended: EndedInstance) -> bool:
+    """Return True if the device has a kernel of its own, which places its threads."""
+    return ended.platform is not None and not ended.platform.shares_clock
 
 
 def _stage_warnings(ended: EndedInstance) -> Sequence[str]:

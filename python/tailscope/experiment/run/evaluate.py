@@ -267,7 +267,7 @@ def _without_events(ended: EndedInstance, error: Exception) -> EndedInstance:
 
 
 def _sides(ended: EndedInstance, clock: Clock) -> list[SideNoise]:
-    from tailscope.noise.events import read_events
+    from tailscope.noise.events import Symbols, read_events
     from tailscope.noise.table import side_noise
 
     assert ended.cpus.generator is not None
@@ -279,7 +279,7 @@ def _sides(ended: EndedInstance, clock: Clock) -> list[SideNoise]:
     own = ended.noise.own_threads(PLATFORM_PART, working if loops else ())
     own |= dict.fromkeys((ended.result.monitor_tid, ended.result.recorder_tid), "generator")
     own |= dict.fromkeys(ended.power.processes, "reader of power")
-    sides = []
+    sides, symbols = [], Symbols()
     for source, role, cpus, threads in (
         ("instrument", "generator", (ended.cpus.generator,), sending),
         ("dut", "dut", tuple(dict.fromkeys(ended.cpus.dut)), working),
@@ -294,7 +294,7 @@ def _sides(ended: EndedInstance, clock: Clock) -> list[SideNoise]:
                 cpus,
                 clock,
                 ended.folders.get(role),
-                None if known is None else read_events(known, clock, cpus, threads, own),
+                None if known is None else read_events(known, clock, cpus, threads, own, symbols),
                 sends_over_links=role == "generator" and bool(ended.side.links),
             )
         )

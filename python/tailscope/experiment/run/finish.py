@@ -6,18 +6,19 @@ import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tailscope.exceptions import RunCorruptError, RunExistsError
+from tailscope.exceptions import RunCorruptError, RunError, RunExistsError
 from tailscope.store import layout
 from tailscope.store.atomic import sync_folder, write_text
 from tailscope.store.directory import RunWriter, check_whole, is_complete
 from tailscope.store.files import (
     MOST_RECORD_BYTES,
+    holds_packets,
     is_there,
     read_file,
     size_of,
 )
 from tailscope.store.kept import keep
-from tailscope.store.owner import owned
+from tailscope.store.owner import owned, refuse_owned
 from tailscope.store.reader import open_packets, read_run
 from tailscope.store.records.base import read_record
 from tailscope.store.records.recorded import RECORDED_FORMAT, RecordedRun
@@ -83,6 +84,13 @@ def _analysed(path: Path, draw: Draw) -> list[str]:
     from tailscope.experiment.run.evaluate import analysed
     from tailscope.noise.table import read_recorded
 
+    refuse_owned(path)
+    if not holds_packets(path):
+        raise RunError(
+            f"{path}: there is nothing to analyse: the run ended before a packet was recorded",
+            code="no-packets",
+            hint=f"measure again: `tailscope run ... --out {path}` replaces what is there",
+        )
     before = {each.name for each in path.iterdir()}
     with RunWriter(path, draw=draw, resumes=True) as writer:
         file = path / layout.RECORDED

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tailscope.testbed.folder import Folder
     from tailscope.testbed.power import RecordedPower
     from tailscope.testbed.stage_recorder import RecordedStages, StageRecorder
+    from tailscope.testbed.steady import SteadyClock
     from tailscope.testbed.wires import Side, WireEnds
 
     Progress = Callable[[GeneratorProgress], None]
@@ -240,15 +241,20 @@ class Instance:
         )
         self._running = stack.enter_context(self._dut.open(context))
 
-    def start_generator(self, stack: ExitStack) -> None:
-        """Start the generator; it sends as soon as there is a link."""
+    def start_generator(self, stack: ExitStack, clock: SteadyClock) -> None:
+        """Start the generator, with a clock; it sends as soon as there is a link."""
         from tailscope.testbed.messages import GENERATOR
 
         assert self.cpus.generator is not None
         if self._platform is not None:
             self._platform.hand_over()
         # A program of others may crash when its link goes: the device is stopped first.
-        options = [*self._sends, "--keep-ports", f"--record={self.record}"]
+        options = [
+            *self._sends,
+            "--keep-ports",
+            f"--record={self.record}",
+            f"--unix-ahead-ns={clock.ahead_ns}",
+        ]
         if "captures" in self._folders:
             options.append(f"--captures={self._folders['captures']}")
         self._generator = stack.enter_context(

@@ -123,9 +123,11 @@ def analyze_pair(plan: PairPlan, draw: Draw, progress: Progress | None = None) -
     """Analyse one pair and write what was asked for; a failure leaves nothing behind.
 
     Where the clocks turn out to be apart and nobody said how, files are read again and the
-    difference is estimated; where packets change their form, they are matched by the key that joins
-    them. The figures say so.
+    difference is estimated, of clocks whose offset is known the drift; where packets change their
+    form, they are matched by the key that joins them. The figures say so.
     """
+    from tailscope.engine.analysis import ESTIMATED_DRIFT, reads_twice
+
     clocks, joined_by = plan.clocks, None
     while True:
         try:
@@ -133,9 +135,9 @@ def analyze_pair(plan: PairPlan, draw: Draw, progress: Progress | None = None) -
         except ClocksApartError:
             again = all(file.is_file() for file in (*files_of(plan.pre), *files_of(plan.post)))
             # What logs say of clocks, an estimate would take back.
-            if clocks == "estimate" or not again or plan.clock_doubts is not None:
+            if reads_twice(clocks) or not again or plan.clock_doubts is not None:
                 raise
-            clocks = "estimate"
+            clocks = "estimate" if clocks == "detect" else clocks + ESTIMATED_DRIFT
         except KeyChangesError as changes:
             joined_by = changes.key
 

@@ -12,6 +12,7 @@ from tailscope.experiment.run.instance import StagesOutcome
 from tailscope.noise.recorder import NoiseRecorder
 from tailscope.signals import uninterrupted
 from tailscope.testbed.power import PowerRecorder
+from tailscope.testbed.steady import SteadyClock
 from tailscope.testbed.waiting import LOOK_S
 
 if TYPE_CHECKING:
@@ -75,8 +76,11 @@ class LiveTraffic:
     ) -> BaseException | None:
         """Do what `run` does without taking anything down; add what was recorded to `ways`."""
         asked = self._measurement
+        # One clock for everything: somebody may set the machine's meanwhile.
+        clock = SteadyClock()
+        phase_s = asked.power_phase_ns / 1e9
         power = stack.enter_context(
-            PowerRecorder(self._folder.path, asked.power, phase_s=asked.power_phase_ns / 1e9)
+            PowerRecorder(self._folder.path, asked.power, phase_s=phase_s, clock=clock)
         )
         power.rest("idle")
         for instance in self._instances:
@@ -85,9 +89,9 @@ class LiveTraffic:
         power.rest("running")
         loaded = [each for each in self._instances if each.cpus.generator is not None]
         stages, why_not = self._stages(stack)
-        recorder = stack.enter_context(self._recorder())
+        recorder = stack.enter_context(self._recorder(clock))
         for instance in loaded:
-            instance.start_generator(stack)
+            instance.start_generator(stack, clock)
         problem = self._follow(loaded, progress, ended)
         try:
             with uninterrupted():
@@ -133,7 +137,7 @@ class LiveTraffic:
                 raise
             return None, str(error)
 
-    def _recorder(self) -> NoiseRecorder:
+    def _recorder(self, clock: SteadyClock) -> NoiseRecorder:
         asked = self._measurement
         cpus = [instance.cpus for instance in self._instances]
         generators = [each.generator for each in cpus if each.generator is not None]
@@ -147,6 +151,7 @@ class LiveTraffic:
                 for instance in self._instances
                 for mark, cpus in instance.device_cpus.items()
             },
+            clock=clock,
         )
 
     def _follow(

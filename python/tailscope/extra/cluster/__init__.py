@@ -6,5 +6,12 @@ from tailscope.registry import Addition, Extra
 
 ADDITION = Addition(
     services={"analyze_pairs": "pairs:analyze_pairs", "read_runs": "runs:read_runs"},
-    extra=Extra("cluster", {"dask": "dask[distributed]", "distributed": "dask[distributed]"}),
+    extra=Extra(
+        "cluster",
+        {
+            "dask": "dask[distributed]",
+            "distributed": "dask[distributed]",
+            "cryptography": "cryptography",
+        },
+    ),
 )

@@ -15,10 +15,10 @@ from tailscope.exceptions import ClusterError, UsageError
 from tailscope.signals import uninterrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
-    from distributed import Client, LocalCluster
+    from distributed import Client, LocalCluster, Worker, WorkerPlugin
 
 VERSIONED = ("tailscope", "dask", "distributed")
 """Packages that have to be of the same version on both sides."""
@@ -85,7 +85,7 @@ def _connected(address: str) -> Iterator[Client]:
             f"{address}: no Dask scheduler answers: {error}",
             code="no-scheduler",
             hint="`dask scheduler` starts one and prints its address; one that listens at tls:// "
-            "asks for certificates (docs/extra/cluster/scale.md)",
+            "asks for the certificates of Dask's configuration (distributed.comm.tls)",
         ) from None
     client = Client(address, timeout=_CONNECT_S, set_as_default=False)
     try:
@@ -120,9 +120,40 @@ def _processes(workers: int) -> Iterator[Client]:
         stack.enter_context(dask.config.set({**_LOCAL_CONFIG, **places}))
         cluster = stack.enter_context(_cluster(folder.path, workers))
         client = stack.enter_context(Client(cluster, set_as_default=False))
+        client.register_plugin(_confined(workers))
         cluster.scale(workers)
         client.wait_for_workers(workers)
         yield client
+
+
+def _confined(workers: int) -> WorkerPlugin:
+    """Make what gives each worker CPUs of its own: an engine starts a thread for each it may use.
+
+    A worker does it for itself as it starts, before it has a thread for tasks; one that takes the
+    place of another has its name, and its CPUs.
+    """
+    from distributed import WorkerPlugin
+
+    class Confined(WorkerPlugin):
+        def setup(self, worker: Worker) -> None:
+            os.sched_setaffinity(0, share_of(os.sched_getaffinity(0), int(worker.name), workers))
+
+    return Confined()
+
+
+def share_of(cpus: Collection[int], worker: int, workers: int) -> set[int]:
+    """Return the CPUs of one of so many workers; several have the same where there are too few.
+
+    >>> [share_of({0, 1, 4, 5, 6}, worker, 2) for worker in range(2)]
+    [{0, 1}, {4, 5, 6}]
+    >>> [share_of({0, 1}, worker, 3) for worker in range(3)]
+    [{0}, {1}, {0}]
+    """
+    ordered = sorted(cpus)
+    if workers >= len(ordered):
+        return {ordered[worker % len(ordered)]}
+    first, end = (index * len(ordered) // workers for index in (worker, worker + 1))
+    return set(ordered[first:end])
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import shutil
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailscope.engine.analysis import Series
+from tailscope.engine.analysis import Series, reads_twice
 from tailscope.engine.slices import Part, Split, analyze_slice, merge, split
 from tailscope.exceptions import (
     CaptureError,
@@ -111,8 +111,11 @@ def _prepared(plan: PairPlan, shared: Shared, number: int) -> _Work | Exception:
 
 
 def _task(work: _Work, total: int, threads: int) -> Task[Figures]:
-    """One task, or several for a pair of more than a thread's share."""
-    at_most = min(-(-work.size * threads // total), work.size // SLICE_BYTES)
+    """One task, or several for a pair of well more than a thread's share.
+
+    To divide a pair takes a pass over it, which is not worth it for a little more.
+    """
+    at_most = min(round(work.size * threads / total), work.size // SLICE_BYTES)
     # Slices do not tell flows apart, which a run directory does, and are of one file.
     is_whole = any(len(files_of(name)) > 1 for name in (work.plan.pre, work.plan.post))
     if at_most < 2 or work.plan.out is not None or is_whole:
@@ -137,7 +140,7 @@ def _split(item: tuple[_Work, int]) -> Split:
     work, at_most = item
     _check(work)
     plan = work.plan
-    if plan.clocks == "estimate":
+    if reads_twice(plan.clocks):
         return Split((), "not divided: the clocks are to be estimated")
     try:
         return split(

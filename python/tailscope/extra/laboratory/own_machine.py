@@ -89,6 +89,7 @@ class MachineWatch:
             what=noise,
             counter_interval_s=counter_interval_s,
             trace_clock=None if by_counter else _MONO,
+            clock=clock,
         )
 
     @contextmanager

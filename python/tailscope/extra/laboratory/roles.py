@@ -122,7 +122,9 @@ def _be_dut(plan: RunPlan, part: PlayOrder, talk: _Mouth) -> None:
         tuning = _tuned(stack, cores) if plan.tune else []
         folder = stack.enter_context(RunFolder())
         power = stack.enter_context(
-            PowerRecorder(folder.path, plan.power, phase_s=plan.power_phase_ns / 1e9)
+            PowerRecorder(
+                folder.path, plan.power, phase_s=plan.power_phase_ns / 1e9, clock=talk.clock
+            )
         )
         side = stack.enter_context(cards(folder, "dut", part.cards))
         device, opened = _put_up(stack, plan, folder, side, dut, platform, cores, power)
@@ -246,7 +248,10 @@ def _generate(plan: RunPlan, part: PlayOrder, talk: _Mouth) -> None:
 
         def sent(order: SendOrder, record: Path | None = None) -> SentEvent:
             part_of_it = replace(plan, warm_up_ns=0, duration_ns=order.duration_ns)
-            options = part_of_it.generator_options()
+            options = [
+                *part_of_it.generator_options(),
+                f"--unix-ahead-ns={talk.clock.ahead_ns}",
+            ]
             options += [] if record is None else [f"--record={record}"]
             return _sent(place, sides, options, cores, talk)
 

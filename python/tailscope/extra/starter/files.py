@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FOLDER = "tail-latency"
 """Folder of the files, in the project."""
-_HEADER = "# Fields, and what they may be: `tailscope schema`, docs/experiments.md.\n"
+_HEADER = "# Every field, with its meaning and its values: `tailscope schema`.\n"
 
 
 class Starter(NamedTuple):

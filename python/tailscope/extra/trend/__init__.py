@@ -16,5 +16,9 @@ ADDITION = Addition(
             section="Deciding",
         ),
     ),
-    extra=Extra("trend", {"otava": "apache-otava"}),
+    extra=Extra(
+        "trend",
+        {"otava": "apache-otava"},
+        install="--no-deps 'apache-otava>=0.8,<0.9' scipy",
+    ),
 )

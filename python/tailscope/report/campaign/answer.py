@@ -47,8 +47,8 @@ def taint_of_all(material: CampaignMaterial) -> str:
         return ""
     shown = sum(stalls_from(run.summary) is not None for run in runs)
     return (
-        f"{share_text(tainted / matched)} of all samples overlap stalls of the instrument, which"
-        f" show in {count_text(shown)} of {count_text(len(runs))} runs."
+        f"{share_text(tainted / matched)} of all samples may be delayed by stalls of the"
+        f" instrument, which show in {count_text(shown)} of {count_text(len(runs))} runs."
     )
 
 

@@ -87,6 +87,8 @@ class BaselineRun(Section, frozen=True, kw_only=True):
     """Number of packets that never came back in time."""
     unsent: Count
     """Number of packets that the generator could not send."""
+    drift_ns: float = 0.0
+    """By how much latencies may be off either way, as clocks may drift."""
 
 
 class BaselineRecord(Record, frozen=True, kw_only=True):

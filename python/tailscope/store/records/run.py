@@ -300,6 +300,10 @@ class NoiseRecord(KernelNoise, frozen=True, kw_only=True):
     """Recording of the path of packets through the device; null if there is none."""
     stages_missing_because: str | None = None
     """Reason why there is none, if it was asked for where possible."""
+    elsewhere_ns: dict[str, Count] | None = None
+    """Time that a device that is a program of others ran on each CPU that is not one of its own, if
+    it did so for longer than on these: what kept it from its work is not known then. Null
+    otherwise."""
 
 
 class MachineInfo(Section, frozen=True, kw_only=True, omit_defaults=True):

@@ -491,7 +491,15 @@ GROUPS = (
                 ("clock_drift_ppm_error",),
                 "real",
                 "By how much an estimate of that may be wrong either way, if the fastest packets "
-                "take as long at any time; `null` if too few packets, or less than 5 s, tell.",
+                "take as long at any time; 0 if it is known, `null` if too few packets tell.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("clock_drift_suspected_ns",),
+                "signed",
+                "How much longer the fastest packets take at the end, if they become steadily "
+                "slower, or less if faster, and nobody said whether the clocks are one: by so much "
+                "latencies may be off. `null` where it is no more than chance.",
                 everywhere=False,
             ),
             FigureLine(
