@@ -16,11 +16,14 @@ from tailscope.extra.patterns.models.aliasing.line import (
     evidence,
     folded,
 )
+from tailscope.extra.patterns.models.aliasing.slices import slices
 from tailscope.extra.patterns.models.aliasing.teeth import fitted_teeth, medians, spread
 from tailscope.extra.patterns.models.aliasing.wander import STEADY, Wander
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from tailscope.extra.patterns.models.aliasing.simulation import Times
 
     Floats: TypeAlias = NDArray[np.float64]
     Numbers: TypeAlias = NDArray[np.int64]
@@ -102,7 +105,7 @@ class Comb:
         return evidence(int(caught), len(leave_ns), self.chance) - freedom
 
 
-def lock(line: Line, leave_ns: Floats, wait_ns: Floats, others_ns: Floats) -> Comb | None:
+def lock(line: Line, leave_ns: Floats, wait_ns: Floats, others_ns: Times) -> Comb | None:
     """Fit a comb to departures, given where teeth of its clock end, or of a multiple of it.
 
     A packet that waits for the end of an interruption leaves at that end, whenever it came.
@@ -132,15 +135,15 @@ class _Fold:
     """Largest difference of ends that count as equal."""
 
     @classmethod
-    def of(cls, line: Line, leave_ns: Floats, wait_ns: Floats, others_ns: Floats) -> _Fold:
+    def of(cls, line: Line, leave_ns: Floats, wait_ns: Floats, others_ns: Times) -> _Fold:
         tooth, away_ns = folded(leave_ns, line.period_ns, line.phase_ns)
         near = np.abs(away_ns) <= line.window_ns
         # An interruption lasts as long as the longest wait; here it is under way for certain.
         late_ns, early_ns, longest_ns = np.quantile(wait_ns[near], [0.25, 0.5, 0.95])
         middle_ns = (late_ns + early_ns) / 2
-        met, off_ns = folded(others_ns, line.period_ns, line.phase_ns - middle_ns)
-        met = met[np.abs(off_ns) <= (early_ns - late_ns) / 2]
-        return cls(line, leave_ns, tooth, near, met, float(_ALIKE * longest_ns))
+        under_way = Line(line.period_ns, line.phase_ns - middle_ns, (early_ns - late_ns) / 2)
+        met = [_next_to(under_way, others_ns[some]) for some in slices(len(others_ns))]
+        return cls(line, leave_ns, tooth, near, np.concatenate(met), float(_ALIKE * longest_ns))
 
     def idle(self, every: int) -> NDArray[np.bool_] | None:
         """Say which of so many teeth catch no more than chance; None where no packet came by."""
@@ -185,6 +188,12 @@ class _Fold:
             if cost < best_cost:
                 best_cost, best = cost, group_of
         return best
+
+
+def _next_to(line: Line, time_ns: Times) -> Numbers:
+    """Return the teeth within whose window these times are."""
+    tooth, away_ns = folded(time_ns, line.period_ns, line.phase_ns)
+    return tooth[np.abs(away_ns) <= line.window_ns]
 
 
 def _grouped(

@@ -280,7 +280,7 @@ def _accounted_for(
     sources = [source.periodic for source in best.sources]
     marked = lateness(arrival_ns, sources, best.crossed_ns) > 0
     for comb in combs:
-        marked |= is_on(comb, arrival_ns + wait_ns)
+        marked |= is_on(comb, arrival_ns, wait_ns)
     return marked | delayed.in_rows(marked[delayed.heads])
 
 

@@ -21,6 +21,7 @@ from tailscope.extra.patterns.models.aliasing.evenness import MULTIPLES, Evennes
 from tailscope.extra.patterns.models.aliasing.line import LEAST_EVENTS, evidence, narrowed
 from tailscope.extra.patterns.models.aliasing.search import FALSE_ALARMS, thresholds
 from tailscope.extra.patterns.models.aliasing.simulation import Periodic
+from tailscope.extra.patterns.models.aliasing.slices import slices
 from tailscope.extra.patterns.models.aliasing.sources import LEVEL, Interval
 from tailscope.extra.patterns.models.aliasing.spectrum import HIGHEST_HZ, Arrivals, Turning, peaks
 from tailscope.extra.patterns.models.aliasing.wander import STEADY, Track
@@ -103,20 +104,39 @@ class _Candidate(NamedTuple):
     threshold_ns: int
 
 
+class _Grid(NamedTuple):
+    """Pieces of work by the block of time, and the bin of one, in which their middle lies."""
+
+    block_ns: float
+    blocks: int
+    bins: int
+    block: NDArray[np.int16]
+    place: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, done: Work, block_ns: float, blocks: int) -> _Grid:
+        bins = int(block_ns * _BINS_PER_S / 1e9)
+        block = np.empty(len(done.end_ns), np.int16)
+        place = np.empty(len(done.end_ns), np.int32)
+        for some in slices(len(place)):
+            turn = (done.begin_ns[some] + done.end_ns[some]) / 2 / block_ns
+            block[some] = np.minimum(turn.astype(np.int32), blocks - 1)
+            place[some] = np.minimum((turn * bins).astype(np.int32), blocks * bins - 1)
+        return cls(block_ns, blocks, bins, block, place)
+
+
 class _Search:
     """Work of one threshold, divided in blocks of time: every other one is there to fit."""
 
-    def __init__(self, done: Work, threshold_ns: int, block_ns: float, blocks: int) -> None:
-        self.done, self.threshold_ns, self.blocks = done, threshold_ns, blocks
+    def __init__(self, done: Work, threshold_ns: int, grid: _Grid) -> None:
+        self.done, self.threshold_ns, self.grid = done, threshold_ns, grid
         self.is_late = done.late_ns > threshold_ns
         self.expected = expected(self.is_late, done.kind)
-        middle_ns = (done.begin_ns + done.end_ns) / 2
-        self.block = np.minimum((middle_ns / block_ns).astype(np.int32), blocks - 1)
-        bins = int(block_ns * _BINS_PER_S / 1e9)
-        place = np.minimum((middle_ns / block_ns * bins).astype(np.int32), blocks * bins - 1)
-        excess = np.bincount(place, self.is_late - self.expected, blocks * bins).astype(np.float64)
-        self.turning = Turning(excess.reshape(blocks, bins), block_ns / 1e9)
-        self.is_fitted = self.block % 2 == 0
+        excess = np.bincount(
+            grid.place, self.is_late - self.expected, grid.blocks * grid.bins
+        ).astype(np.float64)
+        self.turning = Turning(excess.reshape(grid.blocks, grid.bins), grid.block_ns / 1e9)
+        self.is_fitted = grid.block % 2 == 0
 
     @cached_property
     def fitted_late(self) -> Work:
@@ -196,10 +216,12 @@ def _evident(
     """Find clocks whose ticks the late work holds, against chance, the most evident first."""
     tried = thresholds(done.late_ns)
     candidates: list[_Candidate] = []
-    middle_ns = (done.begin_ns + done.end_ns) // 2
-    came = Arrivals(middle_ns) if packets.in_bursts and len(middle_ns) else None
+    grid = _Grid.of(done, block_ns, blocks)
+    came = None
+    if packets.in_bursts and len(done.end_ns):
+        came = Arrivals((done.begin_ns + done.end_ns) // 2)
     for threshold_ns in tried:
-        search = _Search(done, threshold_ns, block_ns, blocks)
+        search = _Search(done, threshold_ns, grid)
         if np.count_nonzero(search.is_late) >= LEAST_EVENTS:
             # Ticks meet few bursts: too few in a block, but not in all of the time.
             steady = peaks(came, np.flatnonzero(search.is_late)) if came else []
@@ -214,7 +236,7 @@ def _evident(
             # A multiple of the rate of every Nth packet is no clock, either.
             if any(_is_multiple(rate_hz, each) for each in of_packets_hz):
                 continue
-            built = built or _Search(done, threshold_ns, block_ns, blocks)
+            built = built or _Search(done, threshold_ns, grid)
             clock, evident = _fitted(built, rate_hz, in_bursts=packets.in_bursts)
             if clock is not None:
                 fitted.append((evident, clock))
@@ -528,7 +550,7 @@ def _p_of_pieces(search: _Search, is_met: Marks) -> float:
     Ticks meet bursts in some blocks, and in others none, so that blocks are not to be compared. No
     two pieces hold the same tick: that delays come in swarms makes none of them meet more.
     """
-    is_left = search.block % 2 == 1
+    is_left = ~search.is_fitted
     late = search.is_late & is_left
     usual = search.expected * is_left
     chance = float(usual @ is_met) / max(float(usual.sum()), 1e-9)
@@ -544,11 +566,11 @@ def _p_value(search: _Search, is_met: Marks) -> float:
     Only blocks count that were not there to fit. Delays come in swarms, so that blocks are
     compared and not packets.
     """
-    block = search.block
-    events = np.bincount(block, search.is_late, search.blocks)
-    usual = np.bincount(block, search.expected, search.blocks)
-    met_usual = np.bincount(block, search.expected * is_met, search.blocks)
-    caught = np.bincount(block, search.is_late & is_met, search.blocks)
+    block, blocks = search.grid.block, search.grid.blocks
+    events = np.bincount(block[search.is_late], minlength=blocks)
+    usual = np.bincount(block, search.expected, blocks)
+    met_usual = np.bincount(block[is_met], search.expected[is_met], blocks)
+    caught = np.bincount(block[search.is_late & is_met], minlength=blocks)
     excess = (caught - events * met_usual / np.maximum(usual, 1e-9))[1::2]
     excess = excess[usual[1::2] > 0]
     spread = float(excess.std(ddof=1)) if len(excess) > 1 else 0.0

@@ -10,6 +10,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tailscope.extra.patterns.models.aliasing.simulation import Times
+
     Floats: TypeAlias = NDArray[np.float64]
     Numbers: TypeAlias = NDArray[np.int64]
 
@@ -66,7 +68,7 @@ def evidence(caught: int, total: int, chance: float) -> float:
     return caught * math.log(share / chance) + missed
 
 
-def folded(leave_ns: Floats, period_ns: float, phase_ns: float) -> tuple[Numbers, Floats]:
+def folded(leave_ns: Floats | Times, period_ns: float, phase_ns: float) -> tuple[Numbers, Floats]:
     """Say for each time which tooth it is next to, and how far behind it."""
     tooth = np.rint((leave_ns - phase_ns) / period_ns).astype(np.int64)
     return tooth, leave_ns - phase_ns - tooth * period_ns

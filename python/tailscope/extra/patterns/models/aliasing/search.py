@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from tailscope.extra.patterns.models.aliasing.comb import Comb, lock
 from tailscope.extra.patterns.models.aliasing.evenness import Evenness
 from tailscope.extra.patterns.models.aliasing.line import LEAST_EVENTS, Line, narrowed
+from tailscope.extra.patterns.models.aliasing.slices import slices
 from tailscope.extra.patterns.models.aliasing.spectrum import (
     HIGHEST_HZ,
     LEAST_PERIODS,
@@ -68,13 +70,27 @@ class Delayed:
 
     def __init__(self, arrival_ns: Times, wait_ns: Times, threshold_ns: int) -> None:
         self.packets = wait_ns > threshold_ns
-        first = self.packets & ~np.concatenate([[False], self.packets[:-1]])
+        first = self.packets.copy()
+        first[1:] &= ~self.packets[:-1]
         self.heads = np.flatnonzero(first)
-        self.leave_ns: Floats = (arrival_ns + wait_ns)[self.heads].astype(np.float64)
-        self.wait_ns: Floats = wait_ns[self.heads].astype(np.float64)
-        self.telling = _telling(self.wait_ns)
-        self._row = np.cumsum(first)[self.packets] - 1
-        self.sizes = np.bincount(self._row, minlength=len(self.heads))
+        waited_ns = wait_ns[self.heads]
+        self.leave_ns: Floats = (arrival_ns[self.heads] + waited_ns).astype(np.float64)
+        self.wait_ns: Floats = waited_ns.astype(np.float64)
+
+    @cached_property
+    def telling(self) -> Marks:
+        """The rows whose waits tell when a tick ended."""
+        return _telling(self.wait_ns)
+
+    @cached_property
+    def _row(self) -> NDArray[np.intp]:
+        """The row of each packet."""
+        return np.searchsorted(self.heads, np.flatnonzero(self.packets), "right") - 1
+
+    @cached_property
+    def sizes(self) -> NDArray[np.intp]:
+        """The number of packets of each row."""
+        return np.bincount(self._row, minlength=len(self.heads))
 
     def departures(self, most: int) -> tuple[Floats, Floats]:
         """Return departures that tell when a tick ended, so many at most, and their waits.
@@ -175,8 +191,7 @@ def _locked(candidate: _Candidate, arrival_ns: Times, wait_ns: Times) -> tuple[C
     """Fit a comb to a line, and say how much better than chance it explains departures."""
     delayed = Delayed(arrival_ns, wait_ns, candidate.threshold_ns)
     leave_ns, waited_ns = delayed.departures(ENOUGH_ROWS)
-    others_ns = arrival_ns[~delayed.packets].astype(np.float64)
-    comb = lock(candidate.line, leave_ns, waited_ns, others_ns)
+    comb = lock(candidate.line, leave_ns, waited_ns, arrival_ns[~delayed.packets])
     return comb, 0.0 if comb is None else comb.evidence(leave_ns)
 
 
@@ -221,29 +236,35 @@ def _refusal(loudest: list[Peak], tried: int, packets: Evenness) -> str:
     return f"{recur} at the end of an interruption"
 
 
-def is_on(comb: Comb, leave_ns: Times | Floats) -> Marks:
-    """Mark the departures near the end of a tooth."""
-    return comb.caught(leave_ns.astype(np.float64))[1] >= 0
+def is_on(comb: Comb, arrival_ns: Times, wait_ns: Times) -> Marks:
+    """Mark the packets that leave near the end of a tooth."""
+    marks = np.empty(len(arrival_ns), bool)
+    for some in slices(len(marks)):
+        leave_ns = (arrival_ns[some] + wait_ns[some]).astype(np.float64)
+        marks[some] = comb.caught(leave_ns)[1] >= 0
+    return marks
 
 
 def _sharpened(clock: FoundComb, arrival_ns: Times, wait_ns: Times) -> FoundComb:
     """Move the threshold to where packets are more often on the comb than not, and fit again."""
     delayed = Delayed(arrival_ns, wait_ns, clock.threshold_ns)
     clock = clock._replace(comb=_widened(clock.comb, delayed))
-    votes = np.where(is_on(clock.comb, arrival_ns + wait_ns), 1, -1)
+    votes = np.where(is_on(clock.comb, arrival_ns, wait_ns), np.int8(1), np.int8(-1))
     followers = delayed.packets.copy()
     followers[delayed.heads] = False
     votes[followers] = 0
-    order = np.argsort(-wait_ns, kind="stable")
-    for_it, in_order = np.cumsum(votes[order]), wait_ns[order]
+    order = np.argsort(-wait_ns)
+    for_it, in_order = np.cumsum(votes[order], dtype=np.int32), wait_ns[order]
+    del order
     # A cut lies between two different waits; of equally good ones the lowest.
     cuts = np.flatnonzero(in_order[:-1] > np.maximum(in_order[1:], 0))[::-1]
     threshold_ns = max(0, int(in_order[cuts[np.argmax(for_it[cuts])] + 1]))
     delayed = Delayed(arrival_ns, wait_ns, threshold_ns)
     leave_ns, waited_ns = delayed.departures(len(arrival_ns))
     line = narrowed(clock.comb.rate_hz, leave_ns)
-    others_ns = arrival_ns[~delayed.packets].astype(np.float64)
-    comb = None if line is None else lock(line, leave_ns, waited_ns, others_ns)
+    comb = None
+    if line is not None:
+        comb = lock(line, leave_ns, waited_ns, arrival_ns[~delayed.packets])
     if comb is None:
         return clock
     return clock._replace(comb=_widened(comb, delayed), threshold_ns=threshold_ns)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
+from tailscope.extra.patterns.models.aliasing.slices import slices
 from tailscope.extra.patterns.models.aliasing.wander import STEADY, Track, Wander
 
 if TYPE_CHECKING:
@@ -135,7 +136,9 @@ def simulate(
             break
         # What is still queued behind the last packet may be interrupted as well.
         last_ns = int(departure_ns[-1])
-    latency_ns: Times = departure_ns - arrival_ns - service_ns + base_ns
+    latency_ns: Times = departure_ns - arrival_ns
+    latency_ns += base_ns
+    latency_ns -= service_ns
     return latency_ns
 
 
@@ -179,33 +182,42 @@ class _ServerTime(NamedTuple):
     """Begin of each interruption, when those before it have ended."""
     away_ns: Times
     """Time that the server was away for before each interruption, and in all."""
+    had_ns: Times
+    """A(t) during each interruption."""
 
     @classmethod
     def of(cls, interruptions: Interruptions) -> _ServerTime:
         duration_ns = interruptions.duration_ns
         begin_ns = queue(interruptions.start_ns, duration_ns) - duration_ns
-        return cls(begin_ns, np.concatenate([[0], np.cumsum(duration_ns)]))
+        away_ns = np.concatenate([[0], np.cumsum(duration_ns)])
+        return cls(begin_ns, away_ns, begin_ns - away_ns[:-1])
 
     def at(self, time_ns: Times) -> Times:
         """Return A(t)."""
         # The first of these is for packets before every interruption; there is none to wait for.
-        floor = np.concatenate([[np.iinfo(np.int64).min], self.begin_ns - self.away_ns[:-1]])
-        last = np.searchsorted(self.begin_ns, time_ns, "right")
-        had_ns: Times = np.maximum(floor[last], time_ns - self.away_ns[last])
+        floor_ns = np.concatenate([[np.iinfo(np.int64).min], self.had_ns])
+        had_ns = np.empty(len(time_ns), np.int64)
+        for some in slices(len(time_ns)):
+            last = np.searchsorted(self.begin_ns, time_ns[some], "right")
+            had_ns[some] = np.maximum(floor_ns[last], time_ns[some] - self.away_ns[last])
         return had_ns
 
     def back(self, had_ns: Times) -> Times:
         """Return the last moment at which the server had so much time."""
-        ended = np.searchsorted(self.begin_ns - self.away_ns[:-1], had_ns, "right")
-        time_ns: Times = had_ns + self.away_ns[ended]
+        time_ns = np.empty(len(had_ns), np.int64)
+        for some in slices(len(had_ns)):
+            ended = np.searchsorted(self.had_ns, had_ns[some], "right")
+            time_ns[some] = had_ns[some] + self.away_ns[ended]
         return time_ns
 
 
 def queue(arrival_ns: Times, service_ns: int | Times) -> Times:
     """Return departures in order of service, each begun at max(arrival, previous departure)."""
-    served_ns = np.cumsum(np.broadcast_to(service_ns, arrival_ns.shape), dtype=np.int64)
-    departure_ns: Times = served_ns + np.maximum.accumulate(arrival_ns - (served_ns - service_ns))
-    return departure_ns
+    served_ns: Times = np.cumsum(np.broadcast_to(service_ns, arrival_ns.shape), dtype=np.int64)
+    idle_ns = arrival_ns - served_ns
+    idle_ns += service_ns
+    served_ns += np.maximum.accumulate(idle_ns)
+    return served_ns
 
 
 def _together(calls: Sequence[Interruptions]) -> Interruptions:

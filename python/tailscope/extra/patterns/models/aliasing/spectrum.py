@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tailscope.extra.patterns.models.aliasing.comb import Floats
     from tailscope.extra.patterns.models.aliasing.simulation import Times
 
+    Power: TypeAlias = NDArray[np.floating[Any]]
+
 HIGHEST_HZ = 2_000.0
 """Highest rate searched; ticks of kernels come 100 to 1000 times a second."""
 
@@ -22,6 +24,7 @@ _BINS_PER_S = 4 * HIGHEST_HZ
 LEAST_PERIODS = 10
 """Periods of the lowest rate searched that fit into the time of the packets."""
 _PADDING = 2
+_ROWS, _ROWS_AT_ONCE = 64, 8
 _BLOCK = 512
 _ALMOST = 0.5
 _MOST_PEAKS = 32
@@ -52,9 +55,10 @@ class Arrivals:
 
     def excess(self, events: NDArray[np.intp]) -> NDArray[np.float32]:
         """Return in each bin by how much events are more than their share of all packets."""
-        expected = self.counts * np.float32(len(events) / len(self.place))
-        counts = np.bincount(self.place[events], minlength=len(expected))
-        return counts.astype(np.float32) - expected
+        excess = self.counts * np.float32(-len(events) / len(self.place))
+        place, counts = np.unique(self.place[events], return_counts=True)
+        excess[place] += counts.astype(np.float32)
+        return excess
 
 
 def peaks(came: Arrivals, events: NDArray[np.intp]) -> list[Peak]:
@@ -65,29 +69,56 @@ def peaks(came: Arrivals, events: NDArray[np.intp]) -> list[Peak]:
     share of the events: a rate of the traffic itself is none of theirs. Events that come in swarms
     raise whole ranges of rates: power is taken relative to its median nearby.
     """
-    rates_hz, power = _spectrum(came, events)
+    length = _quick_length(_PADDING * len(came.counts))
+    first = math.ceil(LEAST_PERIODS / max(came.span_s, 1 / _BINS_PER_S) * length / _BINS_PER_S)
+    beyond = int(HIGHEST_HZ / _BINS_PER_S * length) + 1
+    power = _power(came.excess(events), length, beyond)[first:] / np.float32(len(events))
     if not len(power):
         return []
-    sides = np.concatenate([[0.0], power, [0.0]])
-    high = (power >= sides[:-2]) & (power >= sides[2:]) & (power >= _ALMOST * power.max())
-    places = np.flatnonzero(high)
-    places = places[np.argsort(-power[places], kind="stable")][:_MOST_PEAKS]
+    power = _above_nearby(power, 1 / math.log(2))
+    high = _summits(power, _ALMOST * power.max())
     return [
-        Peak(float(rates_hz[at]), float(power[at]), min(1.0, len(power) * math.exp(-power[at])))
-        for at in places
+        Peak(
+            float((first + at) * (_BINS_PER_S / length)),
+            float(power[at]),
+            min(1.0, len(power) * math.exp(-power[at])),
+        )
+        for at in high
     ]
 
 
-def _spectrum(
-    came: Arrivals, events: NDArray[np.intp]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    length = _quick_length(_PADDING * len(came.counts))
-    first = math.ceil(LEAST_PERIODS / max(came.span_s, 1 / _BINS_PER_S) * length / _BINS_PER_S)
-    looked_at = slice(first, int(HIGHEST_HZ / _BINS_PER_S * length) + 1)
-    spectrum = np.fft.rfft(came.excess(events), length)[looked_at]
-    power = (spectrum.real**2 + spectrum.imag**2) / np.float64(len(events))
-    rates_hz = np.arange(first, first + len(power), dtype=np.float64) * (_BINS_PER_S / length)
-    return rates_hz, power / _local_median(power, 1 / math.log(2))
+def _power(values: NDArray[np.float32], length: int, beyond: int) -> NDArray[np.float32]:
+    """Return the power at the lowest frequencies of values that are padded to a length.
+
+    A transform of all would fit into no cache. So the values are laid in rows: columns are
+    transformed by a product of matrices, then each row by itself. It holds each `rows`th frequency,
+    and at its end those of its mirror image.
+    """
+    rows = math.gcd(length, _ROWS)
+    columns = length // rows
+    filled = -(-len(values) // columns)
+    laid = np.pad(values, (0, filled * columns - len(values))).reshape(filled, columns)
+    turn = np.exp(-2j * np.pi / length * np.arange(columns)).astype(np.complex64)
+    turned = np.ones(columns, np.complex64)
+    needed = -(-beyond // rows)
+    power = np.empty((needed, rows), np.float32)
+    for begin in range(0, rows // 2 + 1, _ROWS_AT_ONCE):
+        some = np.arange(begin, min(begin + _ROWS_AT_ONCE, rows // 2 + 1))
+        turns = np.outer(some, np.arange(filled)) * (2 * np.pi / rows)
+        real, imaginary = (
+            each.astype(np.float32) @ laid for each in (np.cos(turns), np.sin(turns))
+        )
+        for row, of_row in zip(some, real - 1j * imaginary, strict=True):
+            spectrum = np.fft.fft(of_row * turned)
+            turned *= turn
+            power[:, row] = _squared(spectrum[:needed])
+            if 0 < row < rows - row:
+                power[:, rows - row] = _squared(spectrum[: -needed - 1 : -1])
+    return power.ravel()[:beyond]
+
+
+def _squared(spectrum: NDArray[np.complex64]) -> NDArray[np.float32]:
+    return spectrum.real**2 + spectrum.imag**2
 
 
 def _quick_length(least: int) -> int:
@@ -95,8 +126,8 @@ def _quick_length(least: int) -> int:
     return min(times << ((least - 1) // times).bit_length() for times in (1, 3, 5, 9))
 
 
-def _local_median(power: NDArray[np.float64], scale: float = 1.0) -> NDArray[np.float64]:
-    """Return the median of the power nearby, times a factor; at least 1.
+def _above_nearby(power: Power, scale: float = 1.0) -> Power:
+    """Return the power in multiples of its median nearby times a factor, which is at least 1.
 
     The mean of an exponential law is its median, divided by ln 2.
     """
@@ -104,9 +135,17 @@ def _local_median(power: NDArray[np.float64], scale: float = 1.0) -> NDArray[np.
         return power
     blocks = max(1, len(power) // _BLOCK)
     whole = len(power) // blocks * blocks
-    level = np.maximum(1.0, scale * np.median(power[:whole].reshape(blocks, -1), axis=1))
-    level = np.repeat(level, whole // blocks)
-    return np.concatenate([level, np.full(len(power) - whole, level[-1])])
+    nearby = power[:whole].reshape(blocks, -1)
+    level = np.maximum(1.0, scale * np.median(nearby, axis=1)).astype(power.dtype)
+    return np.concatenate([(nearby / level[:, None]).ravel(), power[whole:] / level[-1]])
+
+
+def _summits(power: Power, least: float) -> NDArray[np.intp]:
+    """Return where the power is higher than on both sides, the highest first."""
+    high = np.flatnonzero(power >= least)
+    sides = np.pad(power, 1)
+    high = high[(power[high] >= sides[high]) & (power[high] >= sides[high + 2])]
+    return high[np.argsort(-power[high], kind="stable")][:_MOST_PEAKS]
 
 
 class Turning:
@@ -155,17 +194,14 @@ class Turning:
             self.rates_hz <= HIGHEST_HZ
         )
         power, rates_hz = power[looked_at] / max(used, 1), self.rates_hz[looked_at]
-        power /= _local_median(power)
-        sides = np.concatenate([[0.0], power, [0.0]])
-        high = np.flatnonzero((power >= sides[:-2]) & (power >= sides[2:]) & (power > 1))
-        high = high[np.argsort(-power[high], kind="stable")][:_MOST_PEAKS]
+        power = _above_nearby(power)
         return [
             Peak(
                 float(rates_hz[at]),
                 float(power[at]),
                 min(1.0, len(power) * math.exp(-used * (power[at] - 1 - math.log(power[at])))),
             )
-            for at in high
+            for at in _summits(power, 1.0)
         ]
 
     def turns(self, rate_hz: float, step: int) -> tuple[Floats, Floats]:

@@ -28,7 +28,7 @@ class Work(NamedTuple):
     """Time for which the server had nothing to do before."""
     late_ns: Times
     """Time that it took beyond the usual of its kind."""
-    kind: Numbers
+    kind: NDArray[np.int32]
     """Number of packets, and of pieces ahead that queued, as a number of their own."""
 
     @property
@@ -57,11 +57,13 @@ def work(arrival_ns: Times, latency_ns: Times) -> Work:
     starts = np.flatnonzero(np.diff(kind[by_kind], prepend=-1))
     count = np.diff(starts, append=len(kind))
     usual_ns = took_ns[by_kind[starts + (count - 1) // 2]]
-    kind[by_kind] = np.repeat(np.arange(len(count)), count)
+    kind = np.empty(len(by_kind), np.int32)
+    kind[by_kind] = np.repeat(np.arange(len(count), dtype=np.int32), count)
     del by_kind
     late_ns = took_ns - usual_ns[kind]
     is_common = count[kind] >= _LEAST_OF_A_KIND
-    return Work(begin_ns, end_ns, idle_ns, late_ns, kind).only(is_common)
+    done = Work(begin_ns, end_ns, idle_ns, late_ns, kind)
+    return done if is_common.all() else done.only(is_common)
 
 
 def _pieces(arrival_ns: Times, latency_ns: Times) -> tuple[Times, Times, Times, Numbers]:
@@ -74,18 +76,20 @@ def _pieces(arrival_ns: Times, latency_ns: Times) -> tuple[Times, Times, Times, 
     apart = np.diff(left_ns) > _TOGETHER * busy_ns.mean()
     del busy_ns
     first = np.flatnonzero(np.concatenate([[True], apart | (came_ns[1:] >= left_ns[:-1])]))
-    end_ns = left_ns[np.append(first[1:], len(left_ns)) - 1]
-    before_ns = np.concatenate([came_ns[:1], end_ns[:-1]])
-    begin_ns = np.maximum(came_ns[first], before_ns)
-    idle_ns = begin_ns - before_ns
-    place = np.arange(len(first))
-    ahead = place - np.maximum.accumulate(np.where(idle_ns > 0, place, 0))
-    packets = np.diff(np.append(first, len(left_ns)))
+    packets = np.diff(first, append=len(left_ns))
+    end_ns = left_ns[first + packets - 1]
+    del left_ns
+    begin_ns = came_ns[first]
+    del came_ns, first
+    np.maximum(begin_ns[1:], end_ns[:-1], out=begin_ns[1:])
+    idle_ns = begin_ns - np.append(begin_ns[:1], end_ns[:-1])
+    ahead = np.arange(len(packets))
+    ahead -= np.maximum.accumulate(np.where(idle_ns > 0, ahead, 0))
     kind = packets * (_MOST_AHEAD + 1) + np.minimum(ahead, _MOST_AHEAD)
     return begin_ns, end_ns, idle_ns, kind
 
 
-def expected(is_late: NDArray[np.bool_], kind: Numbers) -> Floats:
+def expected(is_late: NDArray[np.bool_], kind: NDArray[np.int32]) -> Floats:
     """Return for each piece the share of its kind that is late."""
     count = np.bincount(kind)
     share = np.bincount(kind[is_late], minlength=len(count)) / np.maximum(count, 1)
