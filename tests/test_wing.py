@@ -24,11 +24,11 @@ QUICK = (
 
 def without(folders: list[str], root: Path) -> Path:
     """Copy the project, and delete folders of the wing."""
-    caches, results = shutil.ignore_patterns("__pycache__"), shutil.ignore_patterns("runs")
+    built, results = shutil.ignore_patterns("__pycache__", "target"), shutil.ignore_patterns("runs")
 
     def left_out(folder: str, names: list[str]) -> set[str]:
         is_package = "__init__.py" in names
-        return caches(folder, names) | (set() if is_package else results(folder, names))
+        return built(folder, names) | (set() if is_package else results(folder, names))
 
     for name in COPIED:
         shutil.copytree(ROOT / name, root / name, ignore=left_out)
@@ -53,14 +53,14 @@ def passes(root: Path, *options: str) -> None:
     assert tested.returncode == 0, tested.stdout
 
 
-def test_the_core_works_without_the_wing(tmp_path: Path) -> None:
-    passes(without(FOLDERS, tmp_path), *QUICK)
+def test_the_core_works_without_the_wing(scratch: Path) -> None:
+    passes(without(FOLDERS, scratch), *QUICK)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
     "folders", [FOLDERS, *([folder] for folder in FOLDERS)], ids=["all", *FOLDERS]
 )
-def test_all_tests_of_the_core_are_collected(tmp_path: Path, folders: list[str]) -> None:
+def test_all_tests_of_the_core_are_collected(scratch: Path, folders: list[str]) -> None:
     chosen = " or ".join(Path(name).name for name in QUICK)
-    passes(without(folders, tmp_path), "-k", chosen, "tests")
+    passes(without(folders, scratch), "-k", chosen, "tests")

@@ -13,6 +13,8 @@ person reads them, and none may touch what another one has made:
 - what the papers' authors have published is in ``authors``, if it is there;
 - a block of ``yaml`` whose first line is ``# NAME.yaml`` becomes that file, other first lines of
   ``# NAME`` likewise; blocks of ``python`` are run;
+- a line of a first page of `docs/extra` that begins with ``These pages name commands of other
+  additions:`` lists these, as they go when the other folder is deleted;
 - a paragraph ``Needs: root, Suricata.`` before a block says what it takes. Where that is not there
   (`NEEDS`) the block is not run: its commands are only parsed, and planned by ``--dry-run`` where
   they have that and root is not what is missing; tests list it as skipped, with the reason.
@@ -39,6 +41,8 @@ from typing import TYPE_CHECKING, Any
 from bench import postgres_server
 from errors import unwrapped
 
+from tailscope.registry import additions
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -47,6 +51,7 @@ SERVER = "a PostgreSQL server"
 AUTHORS = ROOT.parent / "shared" / "data"
 """What the papers' authors have published, where it is there."""
 
+WING = ROOT / "docs" / "extra"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GUIDE = [
     ROOT / "README.md",
@@ -78,6 +83,7 @@ _STATUS = re.compile(r"#.*exit status (\d+(?:(?:, | or )\d+)*)")
 _NAMED = re.compile(r"# ([\w.-]+\.\w+)$")
 _VARIABLE = re.compile(r"\$\w+")
 _FENCE = re.compile(r"^```(.*)$")
+_OF_OTHERS = re.compile(r"^These pages name commands of other additions: (.+)\.$", re.M)
 
 
 def _without(*programs: str) -> str | None:
@@ -302,7 +308,42 @@ def understood(path: Path) -> None:
             for command in commands(block):
                 text = _VARIABLE.sub("1", command.text).replace("\\\n", " ").replace("\n", ";")
                 for words in _simple_commands(text):
-                    _parsed(command.place, words)
+                    if not is_of_a_deleted_folder(path, words[1:]):
+                        _parsed(command.place, words)
+
+
+def named(path: Path) -> set[str]:
+    """The commands of folders of the wing that a page names, in its sentences and blocks."""
+    lines = [text.split() for text in re.findall(r"`tailscope ([^`\n]+)`", path.read_text())]
+    for block in blocks(path):
+        if block.language in ("sh", "console"):
+            for command in commands(block):
+                lines += [words[1:] for words in _simple_commands(command.text)]
+    return {name for name in _added() for words in lines if _calls(words, name)}
+
+
+def of_others(path: Path) -> set[str]:
+    """What the first page beside a page tells to be commands of other folders of the wing."""
+    first = path.parent / "index.md"
+    if path.parent.parent != WING or (told := _OF_OTHERS.search(first.read_text())) is None:
+        return set()
+    return set(re.findall(r"`tailscope ([^`]+)`", told[1]))
+
+
+def is_of_a_deleted_folder(path: Path, words: list[str]) -> bool:
+    """Whether a page may name a command that is not there."""
+    return any(_calls(words, name) for name in of_others(path) - _added())
+
+
+def _added() -> set[str]:
+    return {command.words for addition in additions().values() for command in addition.commands}
+
+
+def _calls(words: list[str], name: str) -> bool:
+    """Whether a line calls ``model tail``, or ``run --to``: that option may stand anywhere."""
+    own = [word for word in name.split() if not word.startswith("-")]
+    options = {word for word in name.split() if word.startswith("-")}
+    return words[: len(own)] == own and options <= set(words)
 
 
 def _simple_commands(text: str) -> Iterator[list[str]]:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from pages import PAGES, ROOT
+from pages import PAGES, ROOT, WING, is_of_a_deleted_folder, named, of_others
 
 from tailscope.cli import application
 from tailscope.registry import additions
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-WING = ROOT / "docs" / "extra"
 FENCED = re.compile(r"^```.*?^```$", re.M | re.S)
 
 
@@ -54,6 +53,8 @@ def test_links_lead_somewhere(path: Path) -> None:
 def test_commands_in_sentences_exist(path: Path) -> None:
     for text in re.findall(r"`tailscope ([^`]+)`", _prose(path)):
         command, words = application(), text.split()
+        if is_of_a_deleted_folder(path, words):
+            continue
         while hasattr(command, "commands") and words and words[0][:1].islower():
             if words[0] not in command.commands and hasattr(command, "default"):
                 break
@@ -127,3 +128,15 @@ def test_pages_of_a_folder_link_to_no_other() -> None:
             there = (path.parent / name).resolve() if name else path
             is_other = there.is_relative_to(WING) and there.parent not in (WING, path.parent)
             assert not is_other, f"{_named(path)}: {name}"
+
+
+@pytest.mark.parametrize("folder", sorted(additions()))
+def test_a_first_page_tells_what_its_pages_name_of_other_folders(folder: str) -> None:
+    """Deleted, they take their commands with them."""
+    commands = {
+        name: {each.words for each in added.commands} for name, added in additions().items()
+    }
+    present = set().union(*commands.values())
+    pages = sorted((WING / folder).glob("*.md"))
+    found = set().union(*map(named, pages)) - commands[folder]
+    assert found == of_others(WING / folder / "index.md") & present
