@@ -19,10 +19,10 @@ from msgspec.structs import replace
 from runs import AS_ROOT, needed
 
 from tailscope.engine.analysis import Clock, Recording
-from tailscope.exceptions import TestbedError
+from tailscope.exceptions import EvidenceError, TestbedError
 from tailscope.extra.duet.command import _side
-from tailscope.extra.duet.kept import _BEGUN_NS, Held, KeptSetUp, _ran_ns, _stalled_ns
-from tailscope.extra.duet.others import Others
+from tailscope.extra.duet.kept import _BEGUN_NS, Held, KeptSetUp, _ran_ns, _stalled_ns, block_of
+from tailscope.extra.duet.others import Others, OthersHeld
 from tailscope.extra.duet.paired import NEVER
 from tailscope.extra.duet.pairs import pairs
 from tailscope.noise.tracer import SwitchTracer
@@ -277,6 +277,15 @@ def test_the_generators_own_stalls_are_those_within_a_latency() -> None:
     from_ns, to_ns = (each + (1 << 60) for each in (ns(0, 120, 90, 500), ns(90, 130, 350, 600)))
     assert _stalled_ns(recording, from_ns, to_ns).tolist() == [0, 10, 100, 0]
     assert _stalled_ns(of_none, from_ns, to_ns).tolist() == [0, 0, 0, 0]
+
+
+def test_a_block_whose_packets_are_all_trimmed_is_named() -> None:
+    """Nothing could be divided by their number."""
+    none, one = np.zeros(0, np.uint64), np.ones(1, np.uint64)
+    clock = Clock(tsc=0, tsc_hz=1_000_000_000, unix_ns=1 << 60)
+    recording = Recording(clock, one, one, one - 1, one, none, none, none)
+    with raises(EvidenceError, "empty-block"):
+        block_of(replace(side("1ms")[0], trim_ns=1), recording, OthersHeld.unknown())
 
 
 def test_without_the_right_all_packets_are_compared(

@@ -28,7 +28,7 @@ from tailscope.duts.command import Command
 from tailscope.duts.dataplane import Forwarder
 from tailscope.duts.dut import DutContext
 from tailscope.engine.analysis import Clock, Recording, analyze_recording
-from tailscope.exceptions import DataplaneError, TestbedError
+from tailscope.exceptions import DataplaneError, EvidenceError, TestbedError
 from tailscope.experiment.run.instance import PLATFORM_PART
 from tailscope.experiment.run.room import RECORDED_BYTES
 from tailscope.extra.duet.others import Others, OthersHeld
@@ -371,13 +371,20 @@ def block_of(plan: RunPlan, recording: Recording, held: OthersHeld) -> Block:
     analysis = analyze_recording(
         recording, trim=plan.trim_ns, window=plan.window_ns, worst=0, series=False, sink=sink
     )
+    sent = int(analysis.summary["sent"] or 0)
+    if not sent:
+        raise EvidenceError(
+            "--block: got no packet behind --trim and --warm-up, expected 1 or more",
+            code="empty-block",
+            hint="a longer --block, a shorter --trim or a higher --rate leaves some",
+        )
     columns = (np.concatenate([each[at] for each in taken] or [_NONE]) for at in range(4))
     seq, left_ns, latency_ns, meant_ns = columns
     stall_ns = _stalled_ns(recording, left_ns, left_ns + latency_ns)
     # What left later than the warm-up, and never came.
     is_lost = np.ones(len(recording.departure_tsc), bool)
     is_lost[seq] = False
-    lost = int(analysis.summary["sent"] or 0) - len(seq)
+    lost = sent - len(seq)
     which = np.flatnonzero(is_lost)[np.count_nonzero(is_lost) - lost :]
     lost_left_ns, lost_meant_ns = (
         recording.clock.all_at_ns(tsc[which])
