@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import signal
@@ -320,6 +321,18 @@ def test_a_block_whose_packets_are_all_trimmed_is_named() -> None:
     recording = Recording(clock, one, one, one - 1, one, none, none, none)
     with raises(EvidenceError, "empty-block"):
         block_of(replace(side("1ms")[0], trim_ns=1), recording, OthersHeld.unknown())
+
+
+@AS_ROOT
+def test_a_full_disk_is_named(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def drain() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with RunFolder() as folder, SwitchTracer(folder, [0]) as tracer:
+        tracer.start()
+        monkeypatch.setattr(tracer._instance, "drain", drain)
+        with pytest.raises(OSError, match=f"{folder.path}"):
+            tracer.stop()
 
 
 def test_without_the_right_all_packets_are_compared(
