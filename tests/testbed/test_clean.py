@@ -416,6 +416,22 @@ def test_what_was_killed_while_it_began_goes(clean: Clean, base: Path) -> None:
         assert not path.exists()
 
 
+def test_what_is_about_to_measure_looks_for_dead_folders_first(
+    place: Place, dataplane: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever else a dead one left is looked for only if its folder is there."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", place.environment["XDG_RUNTIME_DIR"])
+    monkeypatch.setattr(cleaning, "bases", lambda: pytest.fail("there was none"))
+    with RunFolder():
+        assert not [*cleaning.clean_if_dead()]
+    path = dead(place.path / "run")
+    ends = ("--dut", "command", "--dut-option", "run=false {eal}", "--dut-option", "ready=never")
+    done = run("run", *ends, "--out", place.path / "one", env=place.environment)
+    assert done.returncode == 1
+    assert f"left by a measurement that was killed: {path}: removed" in unwrapped(done.stderr)
+    assert not path.exists()
+
+
 def test_what_was_being_written_goes_too(clean: Clean, tmp_path: Path) -> None:
     run = tmp_path / "runs" / "first"
     run.mkdir(parents=True)

@@ -85,6 +85,11 @@ def run_experiment(
             for what, reason in bench.clean():
                 cleaned = f"cleaned {what}" if reason is None else f"not cleaned: {what}: {reason}"
                 say(cleaned, stream=sys.stderr)
+        else:
+            from tailscope.testbed.clean import clean_if_dead
+
+            for leftover in clean_if_dead():
+                say(leftover.sentence, stream=sys.stderr)
         names = {cell.name for cell in chosen}
         left = [cell for cell in campaign.left if cell.name in names]
         for text in bench.look(left):

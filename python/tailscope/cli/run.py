@@ -145,6 +145,7 @@ def _run_single(
 ) -> int:
     from tailscope.cli.live import LiveLine
     from tailscope.experiment.fields import no_device, plan_of
+    from tailscope.testbed.clean import clean_if_dead
 
     if fields.get("dut") is None:
         raise no_device(hint="or give an experiment FILE")
@@ -160,6 +161,8 @@ def _run_single(
         return _describe(plan, cores, folders, json_file)
     for warning in cores.warnings if fields.get("cpus") else ():
         tell("warning", warning)
+    for left in clean_if_dead():
+        say(left.sentence, stream=sys.stderr)
     measurements: list[Measured] = []
     for folder in folders:
         line = LiveLine(quiet=quiet)

@@ -283,7 +283,10 @@ class SwitchTracer:
         """Stop, and return what was recorded since the start."""
         instance = self._instance
         instance.switch(on=False)
-        instance.drain()
+        try:
+            instance.drain()
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._folder.path)) from None
         recorded = RecordedTrace(
             instance.files,
             {},

@@ -50,6 +50,12 @@ class Leftover(NamedTuple):
     reason: str | None = None
     """Reason why it is still there; None if it was removed, or in a dry run."""
 
+    @property
+    def sentence(self) -> str:
+        """Return what to say to whoever did not ask for cleaning."""
+        became = "removed" if self.reason is None else f"cannot be removed: {self.reason}"
+        return f"left by a measurement that was killed: {self.what}: {became}"
+
 
 @dataclass(frozen=True)
 class _Thing:
@@ -85,6 +91,16 @@ def clean(*, dry_run: bool = False) -> Iterator[Leftover]:
                 yield from [Leftover(thing.what)] if dry_run else _removed(thing)
     for base in bases():
         yield from (Leftover(str(path)) for path in remove_leftovers(base, dry_run=dry_run))
+
+
+def clean_if_dead() -> Iterator[Leftover]:
+    """Remove what dead measurements left behind, if the folder of one is there.
+
+    This is for what is about to measure: a tracer that was left behind goes on taking time of its
+    CPUs, and recordings take memory. To look for a folder costs next to nothing.
+    """
+    if any(is_held(path) is False for path in find_folders()):
+        yield from clean()
 
 
 def _removed(thing: _Thing) -> Iterator[Leftover]:

@@ -7,25 +7,30 @@ import math
 import os
 import re
 import subprocess
+import time
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from errors import code_of
+from command import COMMAND
+from errors import code_of, raises, unwrapped
 
 from tailscope.compare.limits import parse_limit
-from tailscope.extra.duet.command import _tell
+from tailscope.exceptions import TestbedError
+from tailscope.experiment.fields import plan_of
+from tailscope.extra.duet.command import _measure, _tell
 from tailscope.extra.duet.judge import Judge
 from tailscope.extra.duet.others import Others, OthersHeld
 from tailscope.extra.duet.paired import NEVER, Block, Pair, free_ns
 from tailscope.noise.intervals import union
 from tailscope.noise.tracer import SwitchTracer
-from tailscope.testbed.folder import Folder
+from tailscope.testbed.folder import LOCK, Folder
 from tailscope.verdict.verdict import Outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from conftest import Tailscope
@@ -35,6 +40,8 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 WINDOW_NS = 5_000_000_000
+TOO_SHORT = ("--block", "50ms", "--warm-up", "50ms", "--for", "1ms")
+"""Options of a duet that ends after one pair."""
 
 
 def block(
@@ -275,6 +282,22 @@ def test_a_busy_machine_that_cannot_decide_is_given_up(capsys: pytest.CaptureFix
     assert "--cpus" in said and "root" in said
 
 
+def test_what_is_known_outlasts_a_file_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    junit = tmp_path / "found.xml"
+    with pytest.raises(FileNotFoundError):
+        _tell(judged("p50>+5%", 8, factor=2.0), 60.0, str(tmp_path / "none" / "it"), junit)
+    assert "p50>+5%: fail: " in capsys.readouterr().out
+    assert junit.exists()
+
+
+def test_packets_that_never_came_back_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are why B is slower by so much."""
+    _tell(judged("p50>+5%", 8, lost=1000), 60.0, None, None)
+    assert "count as the --window: A 0.0%, B 100.0% of them" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("limit", "count", "b", "status", "said"),
     [
@@ -339,6 +362,59 @@ def test_a_device_that_is_slower_is_found(
     assert "B is slower" in (place.path / "found.xml").read_text()
 
 
+def measured(found: Iterable[Pair], patch: pytest.MonkeyPatch) -> tuple[Judge, float, bool]:
+    """Judge pairs, of which more are wanted than there are."""
+    patch.setattr("tailscope.extra.duet.pairs.pairs", lambda *_: (yield from found))
+    side = plan_of({"dut": "delay"})
+    both = ((side, side.cores()),) * 2
+    return _measure(both, [parse_limit("p50>+0.001%")], 60, quiet=True)
+
+
+@pytest.mark.parametrize("count", [7, 8])
+def test_an_interrupted_duet_says_what_it_knows(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(1)
+
+    def interrupted() -> Iterator[Pair]:
+        for _ in range(count):
+            yield Pair(block(rng), block(rng), b_was_first=False)
+        raise KeyboardInterrupt
+
+    if count < 8:
+        with pytest.raises(KeyboardInterrupt):
+            measured(interrupted(), monkeypatch)
+    else:
+        judge, _, was_interrupted = measured(interrupted(), monkeypatch)
+        assert (judge.pairs, was_interrupted) == (8, True)
+
+
+def test_nothing_is_compared_with_what_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both lose all: no difference would be seen."""
+    nothing = quiet(np.zeros(0, np.int64), np.zeros(0, np.int64), lost=10)
+    with raises(TestbedError, "nothing-came-back") as error:
+        measured([Pair(nothing, nothing, b_was_first=False)] * 9, monkeypatch)
+    assert str(error.value).startswith("A: none of the 10 packets")
+
+
+@pytest.mark.long
+def test_what_a_killed_duet_left_goes_with_the_next(
+    tailscope: Tailscope, place: Place, dataplane: Path
+) -> None:
+    sides = ["{dut: delay}"] * 2
+    words = [COMMAND, "compare", "duet", *sides, "--quiet"]
+    with subprocess.Popen(words, env=place.environment) as killed:
+        while len(place.processes()) < 8:
+            time.sleep(0.02)
+        killed.kill()
+    while place.processes():
+        time.sleep(0.02)
+    folders = {path.name for path in (place.path / "run").iterdir()}
+    assert len(folders) == 4, "two wires of each side"
+    done = tailscope("compare", "duet", *sides, *TOO_SHORT, env=place.environment)
+    assert {*re.findall(r"killed: \S+/(tailscope-\S+): removed", done.stderr)} >= folders
+
+
 @pytest.mark.parametrize(
     ("side", "names", "code"),
     [
@@ -362,10 +438,13 @@ def test_a_side_that_is_none_is_named(
 def test_too_little_time_says_how_much_is_needed(
     tailscope: Tailscope, place: Place, dataplane: Path
 ) -> None:
-    quick = ("--block", "50ms", "--warm-up", "50ms", "--for", "1ms")
+    left = place.path / "run" / f"tailscope-{os.getuid()}-0123abcd"
+    left.mkdir(mode=0o700)
+    (left / LOCK).touch()
     done = tailscope(
-        "compare", "duet", "{dut: l2fwd}", "{dut: l2fwd}", *quick, env=place.environment
+        "compare", "duet", "{dut: l2fwd}", "{dut: l2fwd}", *TOO_SHORT, env=place.environment
     )
+    assert f"left by a measurement that was killed: {left}: removed" in unwrapped(done.stderr)
     assert (done.returncode, code_of(done)) == (3, "duet-too-short")
     assert "--for: 1 pair" in done.stderr
     assert "--for " in done.stderr.partition("\nhint: ")[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import signal
@@ -19,10 +20,10 @@ from msgspec.structs import replace
 from runs import AS_ROOT, needed
 
 from tailscope.engine.analysis import Clock, Recording
-from tailscope.exceptions import TestbedError
+from tailscope.exceptions import EvidenceError, TestbedError
 from tailscope.extra.duet.command import _side
-from tailscope.extra.duet.kept import _BEGUN_NS, Held, KeptSetUp, _ran_ns, _stalled_ns
-from tailscope.extra.duet.others import Others
+from tailscope.extra.duet.kept import _BEGUN_NS, Held, KeptSetUp, _ran_ns, _stalled_ns, block_of
+from tailscope.extra.duet.others import Others, OthersHeld
 from tailscope.extra.duet.paired import NEVER
 from tailscope.extra.duet.pairs import pairs
 from tailscope.noise.tracer import SwitchTracer
@@ -277,6 +278,61 @@ def test_the_generators_own_stalls_are_those_within_a_latency() -> None:
     from_ns, to_ns = (each + (1 << 60) for each in (ns(0, 120, 90, 500), ns(90, 130, 350, 600)))
     assert _stalled_ns(recording, from_ns, to_ns).tolist() == [0, 10, 100, 0]
     assert _stalled_ns(of_none, from_ns, to_ns).tolist() == [0, 0, 0, 0]
+
+
+def beside_stalls(served_ns: int, held_ns: int) -> Recording:
+    """Packets every 100 µs, with a stall of 1 ms in each 20 ms.
+
+    The device takes some time for one packet after the other, and holds each one for some more.
+    """
+    meant_ns = np.arange(1_000, 250_000_000, 100_000)
+    start_ns = np.arange(5_000_500, 250_000_000, 20_000_000)
+    end_ns = start_ns + 1_000_000
+    at = np.searchsorted(start_ns, meant_ns, "right") - 1
+    left_ns = np.where((at >= 0) & (meant_ns < end_ns[at]), end_ns[at], meant_ns)
+    done = itertools.accumulate(
+        left_ns.tolist(), lambda last, now: max(last, now) + served_ns, initial=0
+    )
+    back_ns = np.array([*done][1:]) + held_ns
+    meant, left, back = (each.astype(np.uint64) for each in (meant_ns, left_ns, back_ns))
+    stalls = start_ns.astype(np.uint64), np.full(len(start_ns), 1_000_000, np.uint64)
+    clock = Clock(tsc=0, tsc_hz=1_000_000_000, unix_ns=1 << 60)
+    seq, none = np.arange(len(back), dtype=np.uint64), np.zeros(0, np.uint64)
+    return Recording(clock, meant, left, seq, back, none, *stalls)
+
+
+@pytest.mark.parametrize(("served_ns", "held_ns"), [(60_000, 0), (1_000, 300_000)])
+def test_the_generators_own_queue_is_open_where_programs_are_not_known(
+    served_ns: int, held_ns: int
+) -> None:
+    """A device that always holds packets has no queue that a recording could tell."""
+    recording = beside_stalls(served_ns, held_ns)
+    block = block_of(side("1ms")[0], recording, OthersHeld.unknown())
+    own_ns = served_ns + held_ns
+    assert block.quantile(0.95, least=False) > own_ns
+    for q in (0.5, 0.95):
+        assert block.quantile(q, least=True) == pytest.approx(own_ns, rel=0.05)
+
+
+def test_a_block_whose_packets_are_all_trimmed_is_named() -> None:
+    """Nothing could be divided by their number."""
+    none, one = np.zeros(0, np.uint64), np.ones(1, np.uint64)
+    clock = Clock(tsc=0, tsc_hz=1_000_000_000, unix_ns=1 << 60)
+    recording = Recording(clock, one, one, one - 1, one, none, none, none)
+    with raises(EvidenceError, "empty-block"):
+        block_of(replace(side("1ms")[0], trim_ns=1), recording, OthersHeld.unknown())
+
+
+@AS_ROOT
+def test_a_full_disk_is_named(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def drain() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with RunFolder() as folder, SwitchTracer(folder, [0]) as tracer:
+        tracer.start()
+        monkeypatch.setattr(tracer._instance, "drain", drain)
+        with pytest.raises(OSError, match=f"{folder.path}"):
+            tracer.stop()
 
 
 def test_without_the_right_all_packets_are_compared(

@@ -6,7 +6,7 @@ import math
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from tailscope.cli.fields import with_fields
 from tailscope.cli.options import (
@@ -20,15 +20,16 @@ from tailscope.cli.options import (
     write_json,
 )
 from tailscope.cli.panels import MEASUREMENT, OUTPUT
-from tailscope.cli.status import OF_VERDICTS
+from tailscope.cli.status import INTERRUPTED, OF_VERDICTS
 from tailscope.cli.terminal import say
-from tailscope.exceptions import EvidenceError, UsageError
+from tailscope.exceptions import EvidenceError, TestbedError, UsageError
 from tailscope.units import counted, duration_text, long_text, positive_duration_ns
 
 if TYPE_CHECKING:
     from tailscope.compare.limits import Limit
     from tailscope.experiment.plan import RunPlan
     from tailscope.extra.duet.judge import Finding, Judge
+    from tailscope.extra.duet.paired import Block
     from tailscope.testbed.cores import Cores
 
     Side = tuple[RunPlan, Cores]
@@ -39,6 +40,14 @@ _LIMITS = ("p50>+3%", "p99>+3%")
 _ALL = 0.995
 """Share of the packets from which they count as all."""
 _WORDS = {False: ("is slower", "is faster"), True: ("loses more", "loses fewer")}
+
+
+class _Measured(NamedTuple):
+    """A duet that has ended."""
+
+    judge: Judge
+    lasted_s: float
+    interrupted: bool
 
 
 @with_fields("compare duet")
@@ -88,8 +97,9 @@ def command(
     most_s = positive_duration_ns(most, "--for") / 1e9
     if dry_run:
         return _describe(sides, limits)
-    judge, lasted_s = _measure(sides, limits, most_s, quiet=quiet)
-    return _tell(judge, lasted_s, json_file, junit_file)
+    measured = _measure(sides, limits, most_s, quiet=quiet)
+    status = _tell(measured.judge, measured.lasted_s, json_file, junit_file)
+    return INTERRUPTED if measured.interrupted else status
 
 
 def _side(given: str, common: dict[str, object], name: str) -> Side:
@@ -121,16 +131,22 @@ def _side(given: str, common: dict[str, object], name: str) -> Side:
 
 def _measure(
     sides: tuple[Side, Side], limits: list[Limit], most_s: float, *, quiet: bool
-) -> tuple[Judge, float]:
+) -> _Measured:
     from tailscope.cli.live import LiveLine
     from tailscope.extra.duet.judge import Judge
     from tailscope.extra.duet.pairs import pairs
+    from tailscope.testbed.clean import clean_if_dead
 
-    judge, began_s = Judge(limits), time.monotonic()
+    judge, interrupted = Judge(limits), False
     with LiveLine(quiet=quiet) as line, closing(pairs(*sides, sides[0][0].seed)) as measuring:
+        for left in clean_if_dead():
+            line.say(left.sentence)
+        began_s = time.monotonic()
         try:
             while time.monotonic() - began_s < most_s and not judge.is_decided:
-                judge.add(next(measuring))
+                pair = next(measuring)
+                _check_answers(pair.a)
+                judge.add(pair)
                 lasted_s = time.monotonic() - began_s
                 left_s = max(0.0, most_s - lasted_s)
                 if judge.is_hopeless(left_s * judge.pairs / lasted_s):
@@ -147,6 +163,7 @@ def _measure(
         except KeyboardInterrupt:
             if not judge.findings:
                 raise
+            interrupted = True
     lasted_s = time.monotonic() - began_s
     if not judge.findings:
         pair_s = lasted_s / max(1, judge.pairs)
@@ -157,7 +174,17 @@ def _measure(
             code="duet-too-short",
             hint=f"`--for {enough_s}s` allows for them, or a shorter --block",
         )
-    return judge, lasted_s
+    return _Measured(judge, lasted_s, interrupted)
+
+
+def _check_answers(a: Block) -> None:
+    """See that the known set-up answers at all: what is slower than nothing cannot be told."""
+    if a.lost == len(a.latency_ns):
+        raise TestbedError(
+            f"A: none of the {counted(a.lost, 'packet')} of a block came back",
+            code="nothing-came-back",
+            hint="`tailscope run` with the same fields says where they went",
+        )
 
 
 def _tell(judge: Judge, lasted_s: float, json_file: str | None, junit_file: Path | None) -> int:
@@ -166,6 +193,23 @@ def _tell(judge: Judge, lasted_s: float, json_file: str | None, junit_file: Path
 
     outcome = worst(finding.outcome for finding in judge.findings)
     pair_s = lasted_s / judge.pairs
+    if json_file != STANDARD:
+        for finding in judge.findings:
+            say(f"{finding.limit.text}: {finding.outcome}: {_sentence(finding, pair_s)}")
+        say(
+            f"{counted(judge.pairs, 'pair')} of blocks in {long_text(lasted_s)}; all of this"
+            f" holds together with {LEVEL:.0%}, however often it was looked at"
+        )
+        if outcome is Outcome.INCONCLUSIVE and judge.is_busy:
+            say(_why_busy(judge))
+        quantiles = [finding.limit.figure.quantile for finding in judge.findings]
+        if any(q is not None and max(judge.lost_shares) > 1 - q for q in quantiles):
+            lost = (
+                f"{name} {share:.1%}" for name, share in zip("AB", judge.lost_shares, strict=True)
+            )
+            say(f"packets that never came back count as the --window: {', '.join(lost)} of them")
+    if junit_file is not None:
+        _write_junit(junit_file, judge.findings, pair_s)
     if json_file is not None:
         content: dict[str, object] = {
             "verdict": str(outcome),
@@ -177,17 +221,6 @@ def _tell(judge: Judge, lasted_s: float, json_file: str | None, junit_file: Path
             "limits": [finding.record() for finding in judge.findings],
         }
         write_json(json_file, content)
-    if junit_file is not None:
-        _write_junit(junit_file, judge.findings, pair_s)
-    if json_file != STANDARD:
-        for finding in judge.findings:
-            say(f"{finding.limit.text}: {finding.outcome}: {_sentence(finding, pair_s)}")
-        say(
-            f"{counted(judge.pairs, 'pair')} of blocks in {long_text(lasted_s)}; all of this"
-            f" holds together with {LEVEL:.0%}, however often it was looked at"
-        )
-        if outcome is Outcome.INCONCLUSIVE and judge.is_busy:
-            say(_why_busy(judge))
     return OF_VERDICTS[outcome]
 
 

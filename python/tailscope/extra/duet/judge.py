@@ -109,12 +109,15 @@ class Judge:
         self._programs_ns: Counter[str] = Counter()
         self._watched_ns = 0
         self._stalled: list[float] = []
+        self._sent, self._lost = np.zeros(2, np.int64), np.zeros(2, np.int64)
         self.pairs = 0
         self.findings: list[Finding] = []
 
     def add(self, pair: Pair) -> None:
         """Take a pair, and look if it is time to."""
         self.pairs += 1
+        self._sent += [len(block.latency_ns) for block in (pair.a, pair.b)]
+        self._lost += [block.lost for block in (pair.a, pair.b)]
         for block in (pair.a, pair.b):
             self._programs_ns += block.others.programs_ns
             self._watched_ns += block.others.watched_ns
@@ -151,6 +154,12 @@ class Judge:
     def stalled_share(self) -> float:
         """Share of the time that the generators stood still."""
         return float(np.mean(self._stalled))
+
+    @property
+    def lost_shares(self) -> tuple[float, float]:
+        """Shares of the packets of A and of B that never came back."""
+        of_a, of_b = (self._lost / self._sent).tolist()
+        return of_a, of_b
 
     @property
     def is_busy(self) -> bool:

@@ -28,7 +28,7 @@ from tailscope.duts.command import Command
 from tailscope.duts.dataplane import Forwarder
 from tailscope.duts.dut import DutContext
 from tailscope.engine.analysis import Clock, Recording, analyze_recording
-from tailscope.exceptions import DataplaneError, TestbedError
+from tailscope.exceptions import DataplaneError, EvidenceError, TestbedError
 from tailscope.experiment.run.instance import PLATFORM_PART
 from tailscope.experiment.run.room import RECORDED_BYTES
 from tailscope.extra.duet.others import Others, OthersHeld
@@ -366,18 +366,30 @@ def block_of(plan: RunPlan, recording: Recording, held: OthersHeld) -> Block:
     taken: list[Sequence[NDArray[np.int64]]] = []
 
     def sink(*columns: ArrayLike) -> None:
-        taken.append([np.asarray(columns[at], np.int64) for at in range(4)])
+        taken.append([np.asarray(columns[at], np.int64) for at in _COLUMNS])
 
     analysis = analyze_recording(
         recording, trim=plan.trim_ns, window=plan.window_ns, worst=0, series=False, sink=sink
     )
-    columns = (np.concatenate([each[at] for each in taken] or [_NONE]) for at in range(4))
-    seq, left_ns, latency_ns, meant_ns = columns
+    sent = int(analysis.summary["sent"] or 0)
+    if not sent:
+        raise EvidenceError(
+            "--block: got no packet behind --trim and --warm-up, expected 1 or more",
+            code="empty-block",
+            hint="a longer --block, a shorter --trim or a higher --rate leaves some",
+        )
+    seq, left_ns, latency_ns, meant_ns, whole_ns = (
+        np.concatenate([each[at] for each in taken] or [_NONE]) for at in range(len(_COLUMNS))
+    )
     stall_ns = _stalled_ns(recording, left_ns, left_ns + latency_ns)
+    if not held.watched_ns:
+        is_punctual = _stalled_ns(recording, meant_ns, left_ns) == 0
+        if _empties(left_ns, latency_ns, is_punctual):
+            stall_ns = whole_ns
     # What left later than the warm-up, and never came.
     is_lost = np.ones(len(recording.departure_tsc), bool)
     is_lost[seq] = False
-    lost = int(analysis.summary["sent"] or 0) - len(seq)
+    lost = sent - len(seq)
     which = np.flatnonzero(is_lost)[np.count_nonzero(is_lost) - lost :]
     lost_left_ns, lost_meant_ns = (
         recording.clock.all_at_ns(tsc[which])
@@ -408,7 +420,7 @@ def _stalled_ns(
 
     What queued behind packets that a stall held back is not in it: a device that always holds some
     packets may have that queue for ever, as far as a recording tells. What met another program is
-    left out with its queue in any case.
+    left out with its queue where programs are known.
     """
     began = recording.stall_start_tsc
     start_ns, end_ns = union(
@@ -426,6 +438,18 @@ def _stalled_ns(
     return np.asarray(last - first).astype(np.int64)
 
 
+def _empties(
+    left_ns: NDArray[np.int64], latency_ns: NDArray[np.int64], is_punctual: NDArray[np.bool_]
+) -> bool:
+    """Return whether a device gets empty now and then, by what leaves when it is meant to.
+
+    Then a recording tells when the queue behind a stall has gone.
+    """
+    back_ns = np.maximum.accumulate(left_ns + latency_ns)
+    found_empty = left_ns[1:] >= back_ns[:-1]
+    return bool(np.count_nonzero(found_empty & is_punctual[1:]) >= _EMPTY * len(left_ns))
+
+
 def _stalled_share(recording: Recording) -> float:
     """Return the share of the time from the first packet to the last that a generator stalled."""
     began, ended = recording.departure_tsc[0], recording.departure_tsc[-1]
@@ -436,6 +460,10 @@ def _stalled_share(recording: Recording) -> float:
 
 
 _NONE = np.zeros(0, np.int64)
+_COLUMNS = (0, 1, 2, 3, 5)
+"""Of a series: number, departure, latency, intended departure, and all that stalls can explain."""
+_EMPTY = 0.02
+"""Share of the packets that find a device empty which gets empty now and then."""
 _RECORDINGS = 4
 """Recordings that are there at once: of two sides, one that is made and one that is analysed."""
 _CPU_CLOCK = 2

@@ -69,6 +69,8 @@ class Others:
     has_children: bool
     """Whether the device may start programs: then one that is gone may have been its own."""
     _own: dict[int, bool] = field(default_factory=dict)
+    _belonging: dict[int, bool] = field(default_factory=dict)
+    """Whether a process belongs to the folder; what compiles has the same ancestors each time."""
 
     def start(self) -> None:
         """Begin to record."""
@@ -114,16 +116,20 @@ class Others:
 
         It has the mark of the folder, was told of it, has it mounted, or is in a namespace of it.
         """
-        while pid > 1:
+        if pid <= 1:
+            return False
+        if pid not in self._belonging:
             if mark := environment_of(pid).get(MARK):
-                return owner_of(mark) == self.name
-            # A daemon hands on no environment to what it starts for the device.
-            if self.name in command_of(pid) or self._is_in_a_namespace(pid):
-                return True
-            if any(self.name in Path(path).parts for path in mounted_by(pid)):
-                return True
-            pid = parent_of(pid)
-        return False
+                self._belonging[pid] = owner_of(mark) == self.name
+            else:
+                # A daemon hands on no environment to what it starts for the device.
+                self._belonging[pid] = (
+                    self.name in command_of(pid)
+                    or self._is_in_a_namespace(pid)
+                    or any(self.name in Path(path).parts for path in mounted_by(pid))
+                    or self._belongs(parent_of(pid))
+                )
+        return self._belonging[pid]
 
     def _is_in_a_namespace(self, pid: int) -> bool:
         """Return whether a process is in a network namespace that was made for the folder."""

@@ -119,9 +119,8 @@ def _watch(
         books = stack.enter_context(Books.open(out))
         watch = Watch(plan, cores, books, keep, lasts_s)
         watch.check()
-        for what, reason in clean():
-            became = "removed" if reason is None else f"cannot be removed: {reason}"
-            line.say(f"left by a measurement that was killed: {what}: {became}")
+        for left in clean():
+            line.say(left.sentence)
         for run in watch.take_up(("tailscope", *sys.argv[1:])):
             _print_run(run)
         stack.enter_context(confined(cores.housekeeping))
