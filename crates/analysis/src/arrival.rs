@@ -7,6 +7,11 @@ use crate::matcher::Match;
 /// The time at which a packet arrived, then its place in post.
 type Arrival = (u64, u64);
 
+#[inline]
+fn arrival(found: &Match) -> Arrival {
+    (found.pre_ns + found.latency_ns, found.post_seq)
+}
+
 /// Counts packets that an earlier arrival had overtaken.
 ///
 /// Type-P-Reordered of RFC 4737 §3.3: a packet is reordered if a packet sent after it arrived before
@@ -19,10 +24,35 @@ pub(crate) struct Reordering {
 }
 
 impl Reordering {
+    /// Adds the next matches in order of pre.
+    pub fn push_all(&mut self, matches: &[Match]) {
+        if self.arrive_last(matches) {
+            self.push_ordered(matches);
+        } else {
+            matches.iter().for_each(|found| self.push(found));
+        }
+    }
+
+    /// Returns true if these arrived one behind the other, and behind all before.
+    fn arrive_last(&self, matches: &[Match]) -> bool {
+        let follow = matches.windows(2).all(|two| arrival(&two[0]) <= arrival(&two[1]));
+        let first = matches.first().map(arrival);
+        follow && self.in_order.back().is_none_or(|last| first.is_some_and(|first| *last <= first))
+    }
+
+    fn push_ordered(&mut self, matches: &[Match]) {
+        let Some(last) = matches.last() else { return };
+        while self.in_order.front().is_some_and(|first| first.0 < last.pre_ns) {
+            self.in_order.pop_front();
+        }
+        let under_way = matches.iter().map(arrival).filter(|arrival| arrival.0 >= last.pre_ns);
+        self.in_order.extend(under_way);
+    }
+
     /// Adds the next match in order of pre.
     #[inline]
     pub fn push(&mut self, found: &Match) {
-        let arrival = (found.pre_ns + found.latency_ns, found.post_seq);
+        let arrival = arrival(found);
         while self.in_order.back().is_some_and(|last| *last > arrival) {
             self.in_order.pop_back();
             self.reordered += 1;
@@ -71,6 +101,12 @@ mod tests {
             matches.iter().for_each(|found| reordering.push(found));
             prop_assert_eq!(reordering.count(), matches.iter().filter(overtaken).count() as u64);
             prop_assert!(reordering.in_order.len() <= 9, "bounded by latency and rate");
+            for at_once in [1, 2, 5, 120] {
+                let mut batches = Reordering::default();
+                matches.chunks(at_once).for_each(|some| batches.push_all(some));
+                prop_assert_eq!(batches.count(), reordering.count());
+                prop_assert_eq!(&batches.in_order, &reordering.in_order);
+            }
         }
     }
 }

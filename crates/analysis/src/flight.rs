@@ -151,6 +151,12 @@ impl<T: Copy + Default> Flight<T> {
         (self.head < self.tail).then(|| self.get(self.tail - 1).ts)
     }
 
+    /// Returns the tag of the newest packet that can be found by key.
+    #[inline]
+    pub fn newest_tag(&self) -> u64 {
+        self.newest.0
+    }
+
     /// Returns the time of the first packet at `ts` or later.
     pub fn first_ts_from(&self, ts: u64) -> Option<u64> {
         let (mut low, mut high) = (self.head, self.tail);
@@ -266,7 +272,7 @@ impl<T: Copy + Default> Flight<T> {
 
     /// Returns true if the tags of all packets under way ascend.
     #[inline]
-    fn all_ascend(&self) -> bool {
+    pub fn all_ascend(&self) -> bool {
         self.ascending_from <= self.head
     }
 

@@ -9,6 +9,8 @@
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
+use crate::matcher::Match;
+
 /// Spans of time whose fastest packet is kept.
 const SPANS: usize = 1024;
 /// Spans are this power of two long at first, in ns.
@@ -62,6 +64,17 @@ impl Floor {
             Some(Some((ts, least))) if (*least, *ts) <= (latency_ns, pre_ns) => {}
             Some(fastest) => *fastest = Some((pre_ns, latency_ns)),
             None => self.push_outside(pre_ns, latency_ns),
+        }
+    }
+
+    /// Adds the next matches, which are in order of time.
+    pub fn push_all(&mut self, matches: &[Match]) {
+        let (Some(first), Some(last)) = (matches.first(), matches.last()) else { return };
+        if first.pre_ns >> self.span_bits == last.pre_ns >> self.span_bits {
+            let fastest = matches.iter().min_by_key(|found| found.latency_ns as i64);
+            fastest.into_iter().for_each(|found| self.push(found.pre_ns, found.latency_ns as i64));
+        } else {
+            matches.iter().for_each(|found| self.push(found.pre_ns, found.latency_ns as i64));
         }
     }
 

@@ -181,10 +181,15 @@ impl Histogram {
         if max > self.exact_to {
             return values.iter().for_each(|ns| self.record(*ns));
         }
+        let min = values.iter().copied().fold(u64::MAX, u64::min);
         self.count += values.len() as u64;
         self.sum += values.iter().map(|ns| u128::from(*ns)).sum::<u128>();
-        self.min = values.iter().copied().fold(self.min, u64::min);
-        self.max = self.max.max(max);
+        (self.min, self.max) = (self.min.min(min), self.max.max(max));
+        if max >> PAGE_BITS == min >> PAGE_BITS {
+            if let Page::Dense(counts) = self.find(max).0 {
+                return values.iter().for_each(|ns| counts[*ns as usize % PAGE] += 1);
+            }
+        }
         for &ns in values {
             let (page, cell) = self.find(ns);
             page.add(cell);

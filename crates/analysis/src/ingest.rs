@@ -210,8 +210,15 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    #[inline]
+    // Always: most often nothing is marked.
+    #[inline(always)]
     pub fn kind(&self, frame: &[u8]) -> Kind {
+        let marks = self.marks_local || self.marks_control || self.marks_groups;
+        let is_plain = !marks && self.back.is_empty() && self.forth.is_empty();
+        if is_plain { Kind::Forward } else { self.kind_of_any(frame) }
+    }
+
+    fn kind_of_any(&self, frame: &[u8]) -> Kind {
         match () {
             () if self.marks_local && is_local(frame) => Kind::Local,
             () if self.marks_control && is_control(frame) => Kind::Local,

@@ -19,7 +19,7 @@ use crate::counts::Counts;
 use crate::doubts::Doubts;
 use crate::error::Error;
 use crate::flight::{Flight, MOST};
-use crate::ingest::Kind;
+use crate::ingest::{Kind, Stamped};
 use crate::residue::Residue;
 
 /// A packet that was seen on both sides.
@@ -206,6 +206,14 @@ const CHAIN_COSTS: usize = 2;
 
 /// Packets decided at once in the end.
 const PART: usize = 1 << 16;
+
+/// Packets of a side that are taken at once where a device keeps the order.
+const IN_ORDER: usize = 64;
+
+fn entry_of(packet: &Stamped) -> Entry<Sent> {
+    let key = packet.key().expect("it was looked at");
+    Entry::new(key, packet.ts, Sent::default())
+}
 
 /// Packets whose places in the index are loaded together.
 pub(crate) const AT_ONCE: usize = 16;
@@ -472,6 +480,72 @@ impl Matcher {
         self.post_out_of_order(ts, (key, kind), index, kept)
     }
 
+    /// Takes the first packets of both sides as long as a device that keeps the order would let them pass, and
+    /// nothing else has to be looked after; returns how many. Whatever follows is for [`pre`](Self::pre) and
+    /// [`post`](Self::post).
+    pub fn take_in_order(&mut self, pre: &[Stamped], post: &[Stamped]) -> [usize; 2] {
+        let Some(first) = post.first().filter(|_| self.is_at_rest()) else { return [0, 0] };
+        let pre = self.plain(pre);
+        let (Some(last), true) = (pre.last(), self.keeps(first.ts)) else { return [0, 0] };
+        // Of a post that came later, it is not known what was sent before it.
+        let until_ns = last.ts.min(self.next_settling);
+        let known = post.iter().take(IN_ORDER).position(|packet| packet.ts >= until_ns);
+        let known = &post[..known.unwrap_or(post.len().min(IN_ORDER))];
+        let (mut sent, mut seen) = (0, 0);
+        for packet in known {
+            let (key, index, window) = (packet.key(), self.post_packets, self.window);
+            let is_match = |entry: &Entry<Sent>| {
+                let took = packet.ts.checked_sub(entry.ts).is_some_and(|ns| ns < window);
+                took && key.is_some_and(|key| entry.is_of(key)) && entry.state.is_plain()
+            };
+            if self.expected == self.pre.next_place() {
+                let Some(mut entry) = pre.get(sent).map(entry_of).filter(is_match) else { break };
+                entry.state.set_match(packet.ts - entry.ts, index);
+                self.pre.insert(entry);
+                sent += 1;
+            } else {
+                let Some(entry) = self.pre.at_mut(self.expected).filter(|entry| is_match(entry))
+                else {
+                    break;
+                };
+                entry.state.set_match(packet.ts - entry.ts, index);
+            }
+            self.expected += 1;
+            self.post_packets += 1;
+            seen += 1;
+        }
+        let reached_ns = post.get(seen).unwrap_or(&post[post.len() - 1]).ts;
+        let until_then = pre[sent..].iter().take_while(|packet| packet.ts <= reached_ns);
+        sent += until_then.map(|packet| self.pre.insert(entry_of(packet))).count();
+        self.newest_pre_ns = pre[..sent].last().map(|packet| packet.ts).or(self.newest_pre_ns);
+        self.newest_post_ns = known[..seen].last().map(|packet| packet.ts).or(self.newest_post_ns);
+        [sent, seen]
+    }
+
+    /// Returns true if nothing is known of packets under way but that their keys ascend.
+    fn is_at_rest(&self) -> bool {
+        let waiting = self.pre.len() + self.unmatched.len() + self.extras.len();
+        self.pre.all_ascend()
+            && self.orphans.len() == 0
+            && self.chains.len() == 0
+            && self.rules.copies_ns == 0
+            && self.tail == Tail::default()
+            && waiting + IN_ORDER <= self.rules.max_in_flight
+    }
+
+    /// Returns the first packets whose keys ascend, and of which nothing else has to be known.
+    fn plain<'a>(&self, pre: &'a [Stamped]) -> &'a [Stamped] {
+        let mut newest = self.pre.newest_tag();
+        let is_plain = |packet: &&Stamped| {
+            let ascends = packet.key().is_some_and(|key| key.hi > newest);
+            newest = packet.key().map_or(newest, |key| key.hi);
+            let is_forward = matches!(packet.kind(), Kind::Forward | Kind::Forth);
+            ascends && is_forward && packet.ts < self.next_settling
+        };
+        let count = pre.iter().take(IN_ORDER).take_while(is_plain).count();
+        &pre[..count]
+    }
+
     /// Takes a post that does not follow the one before.
     fn post_out_of_order(
         &mut self,
@@ -480,6 +554,7 @@ impl Matcher {
         index: u64,
         kept: bool,
     ) -> Result<(), Error> {
+        self.in_order = false;
         let Some(place) = self.within_window(key, ts) else {
             self.settle(ts);
             self.check_room(ts, [1, self.post_packets])?;
@@ -1018,6 +1093,7 @@ impl Matcher {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const WINDOW: Nanos = Nanos(100);
 
@@ -1052,6 +1128,74 @@ mod tests {
         let mut matches = Vec::new();
         matcher.take_matches(&mut matches);
         (matcher.counts(), matches.iter().map(|m| (m.seq, m.latency_ns)).collect())
+    }
+
+    fn probe(ts: u64, seq: u64) -> Stamped {
+        Stamped::new(ts, Some(Key { hi: seq, lo: seq % 7 }))
+    }
+
+    /// Packets by the time between them, how long each takes, and what happens to it on the way.
+    fn passages() -> impl Strategy<Value = Vec<(u64, u64, u8)>> {
+        let latency = prop_oneof![8 => 25..35u64, 1 => 0..300u64, 1 => Just(12_000)];
+        let happens = prop_oneof![40 => Just(0u8), 3 => 1..6u8];
+        prop::collection::vec((0..20u64, latency, happens), 1..400)
+    }
+
+    fn sides(passages: &[(u64, u64, u8)]) -> [Vec<Stamped>; 2] {
+        let (mut pre, mut post, mut ts) = (Vec::new(), Vec::new(), 0);
+        for (seq, &(gap, latency, happens)) in (1u64..).zip(passages) {
+            ts += gap;
+            pre.push(if happens == 1 { Stamped::new(ts, None) } else { probe(ts, seq) });
+            let seen = if happens == 2 { seq + 1_000_000 } else { seq };
+            let copies = [1, 1, 1, 0, 2, 1][usize::from(happens)];
+            (0..copies).for_each(|copy| post.push(probe(ts + latency + copy, seen)));
+            if happens == 5 {
+                pre.push(probe(ts, seq));
+            }
+        }
+        post.sort_by_key(|packet| packet.ts);
+        [pre, post]
+    }
+
+    /// Matches both sides by time, and returns what is known then, and packets that were taken at once.
+    fn merged([pre, post]: &[Vec<Stamped>; 2], at_once: bool) -> (String, usize) {
+        let mut matcher = matcher(Rules { window: Nanos(10_000), ..rules(None, 1000) });
+        let (mut i, mut j, mut taken) = (0, 0, 0);
+        while i < pre.len() || j < post.len() {
+            if at_once {
+                let [sent, seen] = matcher.take_in_order(&pre[i..], &post[j..]);
+                (i, j, taken) = (i + sent, j + seen, taken + sent + seen);
+            }
+            let (sent, seen) = (pre.get(i), post.get(j));
+            if sent.is_some_and(|sent| seen.is_none_or(|seen| sent.ts <= seen.ts)) {
+                matcher.pre(pre[i].ts, pre[i].key(), Kind::Forward).unwrap();
+                i += 1;
+            } else if let Some(seen) = seen {
+                matcher.post(seen.ts, seen.key(), Kind::Forward).unwrap();
+                j += 1;
+            }
+        }
+        while matcher.finish() {}
+        matcher.counts().assert_conserved(pre.len() as u64, post.len() as u64);
+        let Matcher { matches, fates, tail, counts, .. } = &matcher;
+        (format!("{matches:?} {fates:?} {tail:?} {counts:?}"), taken)
+    }
+
+    proptest! {
+        #[test]
+        fn packets_taken_at_once_are_matched_as_one_by_one(passages in passages()) {
+            let sides = sides(&passages);
+            prop_assert_eq!(merged(&sides, true).0, merged(&sides, false).0);
+        }
+    }
+
+    #[test]
+    fn most_packets_of_a_device_that_keeps_the_order_are_taken_at_once() {
+        let sides = sides(&[(10, 30, 0); 1000]);
+        let [(found, taken), (one_by_one, _)] =
+            [true, false].map(|at_once| merged(&sides, at_once));
+        assert_eq!(found, one_by_one);
+        assert!(taken > 1600, "{taken} of 2000");
     }
 
     #[test]

@@ -30,6 +30,8 @@ use crate::variation::Variation;
 use crate::varieties::News;
 use crate::worst::{Worst, WorstPackets};
 
+/// Matches that are counted at once.
+const COUNTED_AT_ONCE: usize = 64;
 /// Fewest packets seen before they were sent, as one in so many, that put the clocks in doubt.
 const STRAYS: u64 = 1000;
 
@@ -655,6 +657,14 @@ impl<S: Source> Run<S> {
             [pre.first(), post.first()].into_iter().flatten().map(|packet| packet.ts).min();
         assert!(first_ns.is_none_or(|first| self.reached_ns <= first), "time goes on");
         while i < pre.len() || j < post.len() {
+            let [sent, seen] = self.matcher.take_in_order(&pre[i..], &post[j..]);
+            if sent + seen > 0 {
+                if tells_flows {
+                    pre[i..i + sent].iter().for_each(|packet| self.ledger.push(packet.variety()));
+                }
+                (i, j) = (i + sent, j + seen);
+                continue;
+            }
             let is_pre = match (pre.get(i), post.get(j)) {
                 (Some(sent), Some(seen)) => sent.ts <= seen.ts,
                 (Some(_), None) if post.is_empty() => true,
@@ -708,16 +718,14 @@ impl<S: Source> Run<S> {
         if let Some(seconds) = &mut self.seconds {
             seconds.take(matches, &self.fates, &self.ledger);
         }
-        for some in matches.chunks(AT_ONCE) {
-            let mut latencies = [0; AT_ONCE];
+        for some in matches.chunks(COUNTED_AT_ONCE) {
+            let mut latencies = [0; COUNTED_AT_ONCE];
             latencies.iter_mut().zip(some).for_each(|(ns, found)| *ns = found.latency_ns);
             self.latency.record_all(&latencies[..some.len()]);
-        }
-        for found in matches {
-            self.floor.push(found.pre_ns, found.latency_ns as i64);
-            self.variation.push(found);
-            self.worst.push(found, || self.ledger.variety(found.seq));
-            self.reordering.push(found);
+            self.floor.push_all(some);
+            self.variation.push_all(some);
+            self.worst.push_all(some, |found| self.ledger.variety(found.seq));
+            self.reordering.push_all(some);
         }
         if !matches.is_empty() {
             continue_unless_stopped(observer.matches(matches))?;

@@ -18,7 +18,42 @@ pub struct Variation {
 /// A match: its place in pre, its latency.
 pub(crate) type Place = (u64, u64);
 
+/// Steps that are counted at once.
+pub(crate) const AT_ONCE: usize = 64;
+
 impl Variation {
+    /// Adds the next matches in order of pre.
+    pub(crate) fn push_all(&mut self, matches: &[Match]) {
+        for matches in matches.chunks(AT_ONCE) {
+            if self.are_next(matches) {
+                self.push_neighbours(matches);
+            } else {
+                matches.iter().for_each(|found| self.push(found));
+            }
+        }
+    }
+
+    /// Returns true if nothing lies between these matches, nor between the last one and them.
+    fn are_next(&self, matches: &[Match]) -> bool {
+        let (Some(first), Some(last)) = (matches.first(), matches.last()) else { return false };
+        let follows = |(_, (seq, _)): (Place, Place)| seq + 1 == first.seq;
+        self.ends.is_some_and(follows) && last.seq - first.seq == matches.len() as u64 - 1
+    }
+
+    fn push_neighbours(&mut self, matches: &[Match]) {
+        let Some((_, (seq, former))) = &mut self.ends else { return };
+        let mut steps = [0; AT_ONCE];
+        for (step, found) in steps.iter_mut().zip(matches) {
+            let later = found.latency_ns;
+            let signed = later.wrapping_sub(*former) as i64;
+            *step = later.abs_diff(*former);
+            self.min_ns = self.min_ns.min(signed);
+            self.max_ns = self.max_ns.max(signed);
+            (*seq, *former) = (found.seq, later);
+        }
+        self.magnitude.record_all(&steps[..matches.len()]);
+    }
+
     #[inline]
     pub(crate) fn push(&mut self, found: &Match) {
         let place = (found.seq, found.latency_ns);

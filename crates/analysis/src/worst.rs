@@ -49,6 +49,14 @@ impl WorstPackets {
         }
     }
 
+    /// Adds the next matches in order of pre.
+    pub fn push_all(&mut self, matches: &[Match], variety: impl Fn(&Match) -> Option<u32>) {
+        let longest_ns = matches.iter().map(|found| found.latency_ns).fold(0, u64::max);
+        if longest_ns >= self.least_ns {
+            matches.iter().for_each(|found| self.push(found, || variety(found)));
+        }
+    }
+
     #[cold]
     fn select(&mut self) {
         if self.capacity == 0 {
