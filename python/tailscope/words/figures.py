@@ -153,7 +153,7 @@ def lost_text(summary: Mapping[str, Figure]) -> str:
 def latency_rows(summary: Mapping[str, Figure]) -> list[Row]:
     """Say how long the packets took; a quantile without support is a bound."""
     return [
-        Row("min", _duration(summary["latency_ns_min"])),
+        Row("min", _latency(summary, "min")),
         Row("mean", _latency(summary, "mean")),
         *_quantile_rows(summary),
         Row("max", _latency(summary, "max")),
