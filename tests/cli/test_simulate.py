@@ -281,7 +281,12 @@ def test_captures_that_may_be_swapped_fail_no_device_for_what_one_of_them_missed
     assert verdict.returncode == UNDECIDED, verdict.stdout
     [term] = json.loads(verdict.stdout)["runs"][0]["terms"]
     assert "may be swapped" in term["reasons"][0]
+    assert "The captures may be swapped" in tailscope("explain", out).stdout
     assert not figures(*swapped, "--clocks", "same")["order_doubtful"]
+    came_out = packets(files["post"].read_bytes())
+    losing = tmp_path / "losing.pcap"
+    losing.write_bytes(pcap([packet for at, packet in enumerate(came_out) if at % 50 != 7]))
+    assert figures(losing, holey)["order_doubtful"]
     late = simulated(tailscope, tmp_path / "late", "--seed", 1, "--loss", "0.02", *law, 1_000_000)
     assert not figures(late["pre"], late["post"])["order_doubtful"]
 

@@ -729,15 +729,16 @@ impl Join {
     fn is_mirrored(&self, mut apart: Vec<i64>, ahead: &[Vec<Ahead>; 2], step_ns: f64) -> bool {
         apart.sort_unstable();
         let ts = |side: usize, place: usize| ahead[side][place].ts().0 as i64;
-        let alone = self.alone(0, ahead);
-        let neighbours = self.pairs.windows(2).map(|pair| {
+        let alone = [0, 1].map(|side| self.alone(side, ahead));
+        let lie_between = |side: usize, from: usize, to: usize| {
+            let before = |end: usize| alone[side].partition_point(|place| *place < end);
+            before(from) != before(to)
+        };
+        let neighbours = self.pairs.windows(2).filter_map(|pair| {
             let [(before, early), (next, late)] = [pair[0], pair[1]];
-            let between = alone.partition_point(|place| *place < before)
-                != alone.partition_point(|place| *place < next);
-            Neighbours {
-                gaps_ns: [ts(0, next) - ts(0, before), ts(1, late) - ts(1, early)],
-                lost: between,
-            }
+            let gaps_ns = [ts(0, next) - ts(0, before), ts(1, late) - ts(1, early)];
+            let lost = lie_between(0, before, next);
+            (!lie_between(1, early, late)).then_some(Neighbours { gaps_ns, lost })
         });
         is_mirrored(&apart, &neighbours.collect::<Vec<_>>(), step_ns)
     }

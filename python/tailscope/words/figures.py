@@ -746,6 +746,13 @@ def relative_text(summary: Mapping[str, Figure]) -> str:
     return "" if known else f"All times are {_ABOVE}: the offset of the clocks is not known."
 
 
+def order_text(summary: Mapping[str, Figure]) -> str:
+    """Say so where captures may be in the wrong order; nothing where they are not."""
+    if not summary.get("order_doubtful"):
+        return ""
+    return "The captures may be swapped; if they are, nothing of this holds."
+
+
 def sentence(summary: Mapping[str, Figure]) -> str:
     """Say in one sentence what was measured, without a verdict."""
     if alike := nothing_told(summary):
