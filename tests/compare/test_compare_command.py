@@ -231,15 +231,7 @@ def test_one_run_a_side_decides_only_if_it_is_to(runs: Path, candidate: str) -> 
 
 
 def test_the_worst_limit_decides(tailscope: Run, runs: Path) -> None:
-    options = (
-        "--single",
-        "--fail-on",
-        "p50>+900%",
-        "--fail-on",
-        "p99.99>+1%",
-        "--fail-on",
-        "p90>+1%",
-    )
+    options = ("--single", "--fail-on", "p50>+900%, p99.99>+1%", "--fail-on", "p90>+1%")
     found = compared(runs / "a", runs / "slow", *options, expected=2)
     verdicts = [each["verdict"] for each in found["comparisons"][0]["limits"]]
     assert (found["verdict"], verdicts) == ("fail", ["pass", "inconclusive", "fail"])

@@ -44,6 +44,7 @@ mod keys;
 mod ledger;
 mod live;
 mod matcher;
+mod mirror;
 mod obstacles;
 mod order;
 mod pair;

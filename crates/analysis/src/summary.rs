@@ -330,11 +330,27 @@ impl Analysis {
                  ports may deliver them: all but the first count as repeated"
             ));
         }
-        if self.is_order_doubtful() {
+        if self.gains() {
             warnings.push(
                 "some packets were seen behind the device alone, and hardly any before it alone: a \
                  device loses packets and makes none, so the captures may be swapped, or the one before the device \
                  has missed some"
+                    .to_owned(),
+            );
+        }
+        if self.is_mirrored() {
+            warnings.push(
+                "the gaps behind the device know nothing of the latencies, which have no tail, but those before it do: \
+                 a device delays packets, whenever they come, so the captures may be swapped, and the clock of the \
+                 second early. If one clock stamped both, say --clocks same"
+                    .to_owned(),
+            );
+        }
+        if self.basis.unrelated && self.instrument.is_none() {
+            warnings.push(
+                "the gaps behind the device have nothing in common with those before it, and hardly any packet finds \
+                 the device idle: a queue never empties, or the captures are of two runs in which one generator sent \
+                 the same"
                     .to_owned(),
             );
         }
@@ -375,11 +391,32 @@ impl Analysis {
         }
     }
 
+    /// Returns true if something speaks against the order of the captures.
+    fn is_order_doubtful(&self) -> bool {
+        self.gains() || self.is_mirrored()
+    }
+
     /// Returns true if packets seen behind the device alone speak against the order of the captures, and no hops
     /// or streams tell it.
-    fn is_order_doubtful(&self) -> bool {
-        let Basis { gains, two_way, routed, .. } = self.basis;
-        (gains || self.looks_swapped()) && !two_way && !routed && self.tcp.is_none()
+    fn gains(&self) -> bool {
+        (self.basis.gains || self.looks_swapped()) && !self.is_order_told()
+    }
+
+    /// Returns true if gaps and latencies speak against the order of captures that nobody says to be of one clock,
+    /// and that have lost packets.
+    fn is_mirrored(&self) -> bool {
+        let is_open = match self.config.clocks {
+            Clocks::Detect => self.instrument.is_none(),
+            Clocks::Same => false,
+            Clocks::Apart { relative, .. } => relative,
+        };
+        self.basis.mirrored && is_open && !self.is_order_told()
+    }
+
+    /// Returns true if hops, streams or both directions tell the order of the captures.
+    fn is_order_told(&self) -> bool {
+        let Basis { two_way, routed, .. } = self.basis;
+        two_way || routed || self.tcp.is_some()
     }
 
     /// Returns true if hardly any packet was seen before the device alone, many were behind it, and latencies have
@@ -781,6 +818,7 @@ fn add_instrument(figures: &mut Figures, instrument: &Instrument) {
 
 /// Adds the lower ends of the latency, beside its quantiles: `latency_ns_pX_supported` is of both.
 fn add_least_latency(figures: &mut Figures, least: &Histogram) {
+    figures.add("least_latency_ns_min", least.min());
     figures.add("least_latency_ns_mean", least.mean());
     let found = least.quantiles(&QUANTILES.map(|(q, _)| q));
     for (i, (_, label)) in QUANTILES.iter().enumerate() {

@@ -207,12 +207,13 @@ def _run(request: ExplainRequest) -> None:
     from tailscope.store.reader import open_packets, read_figures
     from tailscope.store.records.plan import MeasurementPlan
     from tailscope.verdict.trust import trust_of
-    from tailscope.words.figures import relative_text
+    from tailscope.words.figures import order_text, relative_text
 
     figures = read_figures(request.run)
-    if request.json_file != STANDARD and (relative := relative_text(figures.summary)):
-        request.view.say(relative)
-        request.view.say("")
+    for text in filter(None, (relative_text(figures.summary), order_text(figures.summary))):
+        if request.json_file != STANDARD:
+            request.view.say(text)
+            request.view.say("")
     is_alone = request.recordings is None and not isinstance(figures.info.plan, MeasurementPlan)
     if is_alone and request.packet is None and _told_by_packets(request, figures.info):
         return

@@ -62,7 +62,7 @@ FailOn: TypeAlias = Annotated[
     option(
         "--fail-on",
         "LIMIT",
-        "Regression to fail on: 'p99.99>+10%', 'p99.9>+5us', 'lost>+0.1%'; repeatable.",
+        "Regressions to fail on, such as 'p99.99>+10%, p99.9>+5us, lost>+0.1%'; repeatable.",
         OUTPUT,
     ),
 ]

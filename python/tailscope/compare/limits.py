@@ -14,7 +14,7 @@ from tailscope.units import count_text, positive_duration_ns
 from tailscope.verdict.verdict import Outcome, worst
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from tailscope.compare.compare import Comparison, Sides
     from tailscope.compare.figures import Figure
@@ -79,6 +79,12 @@ class Judgement:
             "runs": self.runs,
             "reasons": list(self.reasons),
         }
+
+
+def parse_limits(texts: Iterable[str]) -> tuple[Limit, ...]:
+    """Read limits, several of them separated by commas."""
+    parts = (part for text in texts for part in text.split(","))
+    return tuple(dict.fromkeys(map(parse_limit, parts)))
 
 
 def parse_limit(text: str) -> Limit:

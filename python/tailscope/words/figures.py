@@ -153,7 +153,7 @@ def lost_text(summary: Mapping[str, Figure]) -> str:
 def latency_rows(summary: Mapping[str, Figure]) -> list[Row]:
     """Say how long the packets took; a quantile without support is a bound."""
     return [
-        Row("min", _duration(summary["latency_ns_min"])),
+        Row("min", _latency(summary, "min")),
         Row("mean", _latency(summary, "mean")),
         *_quantile_rows(summary),
         Row("max", _latency(summary, "max")),
@@ -744,6 +744,13 @@ def relative_text(summary: Mapping[str, Figure]) -> str:
     """Say so where latencies are above the least; nothing where they are what packets took."""
     known = not summary.get("latency_relative")
     return "" if known else f"All times are {_ABOVE}: the offset of the clocks is not known."
+
+
+def order_text(summary: Mapping[str, Figure]) -> str:
+    """Say so where captures may be in the wrong order; nothing where they are not."""
+    if not summary.get("order_doubtful"):
+        return ""
+    return "The captures may be swapped; if they are, nothing of this holds."
 
 
 def sentence(summary: Mapping[str, Figure]) -> str:

@@ -93,7 +93,7 @@ def _plan(
     out: Path | None,
 ) -> CompareRequest:
     from tailscope.compare.figures import figures_with
-    from tailscope.compare.limits import parse_limit
+    from tailscope.compare.limits import parse_limits
     from tailscope.compare.sources import pairs_of, read_source
     from tailscope.store.files import named_below
 
@@ -107,7 +107,7 @@ def _plan(
         raise UsageError(
             "expected two runs or more, each named once; the first is the baseline", code="runs"
         )
-    limits = tuple(map(parse_limit, fail_on))
+    limits = parse_limits(fail_on)
     if junit_file is not None and not limits:
         raise UsageError("--junit requires --fail-on", code="requires-fail-on")
     labels = given_labels(runs, label)

@@ -31,9 +31,9 @@ def command(
     from tailscope.cli.compare.repeats import named, repeated
     from tailscope.cli.compared import Compared
     from tailscope.compare.baseline import compare_with, read_baseline
-    from tailscope.compare.limits import judge, parse_limit
+    from tailscope.compare.limits import judge, parse_limits
 
-    limits = tuple(map(parse_limit, fail_on or ()))
+    limits = parse_limits(fail_on or ())
     for option, is_given in (("--junit", junit_file is not None), ("--single", single)):
         if is_given and not limits:
             raise UsageError(f"{option} requires --fail-on", code="requires-fail-on")

@@ -26,6 +26,8 @@ from tailscope.exceptions import EvidenceError, TestbedError, UsageError
 from tailscope.units import counted, duration_text, long_text, positive_duration_ns
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tailscope.compare.limits import Limit
     from tailscope.experiment.plan import RunPlan
     from tailscope.extra.duet.judge import Finding, Judge
@@ -75,7 +77,7 @@ def command(
         option(
             "--fail-on",
             "LIMIT",
-            "Limit for B: 'p99.9>+10%', 'p99>+5us', 'lost>+0.1%'; repeatable."
+            "Limits for B, such as 'p99.9>+10%, p99>+5us, lost>+0.1%'; repeatable."
             f"  [default: {', '.join(_LIMITS)}]",
             OUTPUT,
         ),
@@ -89,9 +91,9 @@ def command(
 
     Exit status 2: B is slower than a limit allows; 3: there is not enough evidence.
     """
-    from tailscope.compare.limits import parse_limit
+    from tailscope.compare.limits import parse_limits
 
-    limits = [parse_limit(text) for text in fail_on or _LIMITS]
+    limits = parse_limits(fail_on or _LIMITS)
     common = {**fields, "duration": block, "warm_up": warm_up, "noise": "stalls", "power": "none"}
     sides = _side(a, common, "A"), _side(b, common, "B")
     most_s = positive_duration_ns(most, "--for") / 1e9
@@ -130,7 +132,7 @@ def _side(given: str, common: dict[str, object], name: str) -> Side:
 
 
 def _measure(
-    sides: tuple[Side, Side], limits: list[Limit], most_s: float, *, quiet: bool
+    sides: tuple[Side, Side], limits: Sequence[Limit], most_s: float, *, quiet: bool
 ) -> _Measured:
     from tailscope.cli.live import LiveLine
     from tailscope.extra.duet.judge import Judge
@@ -292,7 +294,7 @@ def _write_junit(file: Path, findings: list[Finding], pair_s: float) -> None:
     write_text(file, junit("tailscope compare duet", [Suite("B against A", cases)]))
 
 
-def _describe(sides: tuple[Side, Side], limits: list[Limit]) -> int:
+def _describe(sides: tuple[Side, Side], limits: Sequence[Limit]) -> int:
     from tailscope.doctor.measurable import lacks_of
 
     for name, (plan, cores) in zip("AB", sides, strict=True):

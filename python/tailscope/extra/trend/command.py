@@ -73,8 +73,8 @@ def command(
         option(
             "--fail-on",
             "LIMIT",
-            "How much worse the last change may be: 'p99>+10%', 'p99>+5us', 'lost>+0.1%';"
-            " repeatable.",
+            "How much worse the last change may be, such as"
+            " 'p99>+10%, p99>+5us, lost>+0.1%'; repeatable.",
         ),
     ] = None,
     json_file: JsonFile = None,
@@ -119,7 +119,7 @@ def _plan(
     fail_on: list[str],
     files: tuple[str | None, Path | None, Path | None],
 ) -> TrendRequest:
-    from tailscope.compare.limits import parse_limit
+    from tailscope.compare.limits import parse_limits
     from tailscope.extra.trend.metrics import metric_named
     from tailscope.extra.trend.series import parse_order
     from tailscope.store.filters import is_filter, parse_filter
@@ -135,7 +135,7 @@ def _plan(
     order = parse_order(by)
     if source is not None and order.prefix is not None:
         raise UsageError("--by: expected time with --from: databases have no tags", code="no-tags")
-    limits = tuple(map(parse_limit, fail_on))
+    limits = parse_limits(fail_on)
     json_file, junit_file, out = files
     if junit_file is not None and not limits:
         raise UsageError("--junit requires --fail-on", code="requires-fail-on")

@@ -69,6 +69,9 @@ def _least(name: str) -> tuple[FigureLine, ...]:
     """Lower ends of the latency figures, which are their upper ends."""
     return (
         FigureLine(
+            (f"{name}_min",), "count", "The least that any packet can have taken.", everywhere=False
+        ),
+        FigureLine(
             (f"{name}_mean",),
             "real",
             "The least that the mean can have been: of latencies without all stalls of the "
@@ -512,8 +515,9 @@ GROUPS = (
             FigureLine(
                 ("order_doubtful",),
                 "truth",
-                "Whether packets that were seen behind the device alone make it likely that the "
-                "captures are in the wrong order, or that the one before the device missed some.",
+                "Whether packets that were seen behind the device alone, or gaps and latencies, "
+                "make it likely that the captures are in the wrong order, or that the one before "
+                "the device missed some packets.",
                 everywhere=False,
             ),
             FigureLine(
