@@ -34,9 +34,9 @@ of the runs decide."""
 _TELLING = 10
 """Number of the largest events whose sizes tell how much larger the next may be."""
 
-_APART = 0.01
-"""Probability below which a gap between their sizes is not by chance: what is below it is another
-class, and tells nothing."""
+_APART = 0.001
+"""Probability below which one of the gaps between their sizes is not by chance: what is below it is
+another class, and tells nothing."""
 
 _SLICES = 50
 """Slices of a run whose packets tell how many are delayed together."""
@@ -141,12 +141,15 @@ class Law(NamedTuple):
         """Return the probability that it is below a latency."""
         return float(np.interp(np.log(latency_ns), np.log(self.latency_ns), self.below))
 
-    def ends_ns(self, level: float, seen_ns: Sequence[float]) -> tuple[float, float]:
+    def ends_ns(
+        self, level: float, seen_ns: Sequence[float], *, is_central: bool = False
+    ) -> tuple[float, float]:
         """Return the shortest interval that is no more likely to be exceeded than a central one.
 
-        Nothing that was seen lies outside.
+        Or the central one. Nothing that was seen lies outside.
         """
-        below = np.linspace((1 - level) / 2, 1 - level, _STARTS)
+        most = (1 - level) / 2 if is_central else 1 - level
+        below = np.linspace((1 - level) / 2, most, _STARTS)
         # What lies above all latencies is in no interval.
         below = below[: max(1, np.count_nonzero(below + level <= self.below[-1]))]
         ends = np.interp([below, below + level], self.below, np.log(self.latency_ns))
@@ -308,8 +311,11 @@ def largest(
     is_longer = ahead_ns >= sum(run.duration_ns for run in own)
     if is_longer:
         maxima = [max(maxima)]
-    low_ns, high_ns = law.ends_ns(level, maxima)
-    known_low_ns, known_high_ns = known.ends_ns(level, maxima)
+    # A class that came in each of several runs may not come in the next: that is no error to expect
+    # more often than others.
+    is_central = len(own) > 1
+    low_ns, high_ns = law.ends_ns(level, maxima, is_central=is_central)
+    known_low_ns, known_high_ns = known.ends_ns(level, maxima, is_central=is_central)
     level_ns = law.quantile_ns(0.5)
     if len(every) == 1:
         # How far bursts reach beyond a run, it cannot tell alone. That its rate may be far lower
@@ -319,7 +325,7 @@ def largest(
         level_ns = _law(latency, recurring, prior).quantile_ns(0.5)
     if is_longer:
         level_ns = max(level_ns, *maxima)
-    regions = _regions(law, (low_ns, high_ns), maxima, prior)
+    regions = _regions(law, (low_ns, high_ns), maxima, prior, keeps_low=is_central)
     median_ns = float(np.clip(known.quantile_ns(0.5), known_low_ns, known_high_ns))
     most_ns = regions[-1].high_ns
     known_ns = min(known_low_ns, most_ns), min(median_ns, most_ns), min(known_high_ns, most_ns)
@@ -521,6 +527,8 @@ def _regions(
     ends_ns: tuple[float, float],
     maxima: Sequence[float],
     prior: Prior,
+    *,
+    keeps_low: bool = False,
 ) -> tuple[Region, ...]:
     """Leave out of an interval where the largest hardly lies, but nothing near what was seen."""
     low_ns, high_ns = ends_ns
@@ -532,6 +540,7 @@ def _regions(
     order = np.argsort(mass)
     is_kept = np.ones(len(mass), bool)
     is_kept[order[mass[order].cumsum() <= _DROPPED]] = False
+    is_kept[0] |= keeps_low
     for max_ns in maxima:
         is_kept |= np.abs(logs[1:] - np.log(max(max_ns, 1))) <= prior.size_spread
     kept = np.flatnonzero(is_kept)
