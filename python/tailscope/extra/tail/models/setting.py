@@ -472,7 +472,7 @@ def _of_one_class(above: Floats) -> Floats:
     places = np.array([_events_below(above, events) for events in range(1, _TELLING + 1)])
     gaps = 0.5 - ranks * np.diff(places, axis=0)
     by_chance = (_APART ** (-1 / ranks[:-1]) - 1) * gaps.cumsum(0)[:-1]
-    return np.where(gaps[1:] > by_chance, ranks[1:], _TELLING).min(0)
+    return np.asarray(np.where(gaps[1:] > by_chance, ranks[1:], _TELLING).min(0), np.float64)
 
 
 def _events_below(above: Floats, events: Floats | int) -> NDArray[np.intp]:
