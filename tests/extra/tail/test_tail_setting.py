@@ -231,6 +231,27 @@ def test_runs_of_the_same_set_up_are_given_by_folder(tailscope: Run, tmp_path: P
     assert missing.returncode == 1 and code_of(missing) is not None
 
 
+def test_no_figure_is_only_where_the_model_ends() -> None:
+    """A single burst far above all others says nothing of how large the next may be."""
+    rng = np.random.default_rng(8)
+    own = tail(np.append(FLOOR_NS + rng.exponential(2_000, 100), 1000 * FLOOR_NS))
+    much_later = largest([own], [], 3000 * PART_S * SECOND, LEVEL)
+    low_ns, median_ns, high_ns = much_later.known_ns
+    assert much_later.told_ns(low_ns) == low_ns <= own.max_ns
+    assert much_later.told_ns(median_ns) is much_later.told_ns(high_ns) is None
+    assert much_later.told_ns(much_later.high_ns) is None
+    further = largest([own], [], PART_S * SECOND, LEVEL)
+    assert further.told_ns(further.known_ns[1]) == further.known_ns[1]
+
+
+def test_the_gap_below_a_class_is_no_spread_of_its_sizes() -> None:
+    rng = np.random.default_rng(9)
+    own = FLOOR_NS + rng.exponential(2_000, 100)
+    rare = CLASS_NS * np.exp(rng.normal(0, 0.05, 6))
+    found = largest([tail(np.append(own, rare))], [], PART_S * SECOND, LEVEL)
+    assert rare.max() < found.known_ns[2] < 2 * rare.max()
+
+
 def test_latencies_of_nothing_are_bounded() -> None:
     """As stamps of a coarse clock have them."""
     found = largest([tail(np.zeros(50, np.int64))._replace(floor_ns=0)], [], SECOND, LEVEL)

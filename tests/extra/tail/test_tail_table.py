@@ -23,7 +23,7 @@ from tailscope.extra.tail.records import TailRecord
 from tailscope.extra.tail.shapes import PaperThreshold, TailShapes, shape_pictures
 from tailscope.store.kept import kept
 from tailscope.store.reader import read_info
-from tailscope.units import duration_text
+from tailscope.units import short_duration_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -231,9 +231,8 @@ def test_one_burst_of_its_own_may_come_again(tailscope: Run, tmp_path: Path) -> 
     middle_of_the_first_part = DURATION_NS // 10
     with file.open("a") as table:
         table.write(f"{50 * FLOOR_NS},{middle_of_the_first_part}\n")
-    done = tailscope(
-        "model", "tail", "--worst", file, "--count", COUNT, "--json", tmp_path / "tail.json"
-    )
+    arguments = ("--worst", file, "--count", COUNT, "--horizon", "24h")
+    done = tailscope("model", "tail", *arguments, "--json", tmp_path / "tail.json")
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "tail.json").read_text())
     assert found["promise"] == "rare" and "rare: 1 burst" in done.stdout
@@ -243,7 +242,13 @@ def test_one_burst_of_its_own_may_come_again(tailscope: Run, tmp_path: Path) -> 
     assert not found["bounded"]
     bulk, rare, *_ = found["rest_max_ns_regions"]
     assert bulk["high"] < 3 * FLOOR_NS < rare["low"] < 50 * FLOOR_NS < rare["high"]
-    assert f"the largest is {duration_text(rare['low'])} or more" in done.stdout
+    assert f"the largest is {short_duration_text(rare['low'])} or more" in done.stdout
+    later = found["horizon"]
+    assert later["rest_max_ns_ci_high"] is None and later["known_max_ns_ci_high"] is None
+    least = short_duration_text(later["rest_max_ns_ci_low"])
+    assert f"the largest in 24 h: {least} or more" in done.stdout
+    for number in re.findall(r"(?<![\w.,])[\d,]+\.\d+", done.stdout):
+        assert len(re.sub("[.,]", "", number).lstrip("0")) <= 4, number
 
 
 def test_a_kept_tail_of_before_is_read(tailscope: Run, tmp_path: Path) -> None:
@@ -292,8 +297,8 @@ def test_a_short_horizon_is_not_held_to_what_a_long_run_has_seen() -> None:
     found = model(excesses, Settings(horizon_ns=4_000_000_000), np.random.default_rng(1))
     assert found.horizon is not None
     law_ns = FLOOR_NS + SCALE_NS * np.log(WORST * 4 / 160)
-    assert abs(found.horizon.level_ns.estimate - law_ns) < 0.5 * SCALE_NS
-    assert found.horizon.level_ns.estimate < latency.max()
+    assert abs(found.horizon.forecast.largest.level_ns - law_ns) < 0.5 * SCALE_NS
+    assert found.horizon.forecast.largest.level_ns < latency.max()
 
 
 def test_a_coarse_clock_is_no_second_cause() -> None:

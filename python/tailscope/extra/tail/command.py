@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from math import floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,8 +19,7 @@ from tailscope.cli.options import (
     option,
     without_format,
 )
-from tailscope.cli.table import print_table
-from tailscope.cli.terminal import say
+from tailscope.cli.view import View
 from tailscope.exceptions import UsageError
 from tailscope.extra.tail import TAIL
 from tailscope.extra.tail.recorded import lowered_from, record_of
@@ -335,7 +335,7 @@ def _print(fitted: TailModel, tainted: int) -> None:
     xi, sigma = estimates["xi"], estimates["sigma_ns"]
     length = f"{fitted.run_length_ns / _NS_PER_MS:g} ms"
     rows = [
-        ("threshold", duration_text(fit.threshold_ns), percentile_name(ahead.chosen.quantile)),
+        ("threshold", duration_text(fit.threshold_ns), _percentile_text(ahead.chosen.quantile)),
         (
             "excesses",
             count_text(int(fit.bursts.packets.sum())),
@@ -350,10 +350,16 @@ def _print(fitted: TailModel, tainted: int) -> None:
     ]
     if fitted.check is not None and fitted.check.max_ns is not None:
         rows.append(("it was", duration_text(fitted.check.max_ns), _exceeded(fitted.check)))
-    print_table(("beyond", "", f"{fitted.settings.level:.0%} interval"), [rows])
+    view = View()
+    view.print_table(("beyond", "", f"{fitted.settings.level:.0%} interval"), [rows])
     for line in _notes(fitted, tainted):
-        say(line)
-    say(kept("tail"))
+        view.say(line)
+    view.say(kept("tail"))
+
+
+def _percentile_text(quantile: float) -> str:
+    """Write the quantile of a latency, with two digits of what lies beyond."""
+    return percentile_name(round(quantile, 1 - floor(log10(1 - quantile))))
 
 
 def _level_texts(fitted: TailModel) -> tuple[str, str]:
@@ -377,20 +383,36 @@ def _exceeded(check: Check) -> str:
 
 
 def _predicted(ahead: Forecast) -> str:
+    from tailscope.extra.tail.words import reach_text
+
     out = ahead.largest
-    return f"{duration_text(out.low_ns)} to {duration_text(out.high_ns)}"
+    return reach_text(out.low_ns, out.told_ns(out.high_ns))
 
 
 def _causes(ahead: Forecast) -> Iterator[str]:
     """Return what bursts of known classes give, and what an unseen one may."""
+    from tailscope.extra.tail.words import reach_text
+
     out = ahead.largest
-    low, median, high = map(duration_text, out.known_ns)
-    yield f"bursts of the kinds that were seen give a largest of {low} to {high}, median {median}"
-    if out.high_ns > _MORE * out.known_ns[2]:
-        yield (
-            f"with {out.exceeds_known:.0%} it is larger than these {high}, up to"
-            f" {duration_text(out.high_ns)}: mostly bursts of a kind that was not seen"
-        )
+    low_ns, median_ns, high_ns = out.known_ns
+    known, most = out.told_ns(high_ns), out.told_ns(out.high_ns)
+    reach = f"bursts of the kinds that were seen give a largest of {reach_text(low_ns, known)}"
+    if out.told_ns(median_ns) is None:
+        yield f"{reach}; too few came to bound it, or to tell its median"
+    else:
+        unbounded = "; too few came to bound it" if known is None else ""
+        yield f"{reach}, median {duration_text(median_ns)}{unbounded}"
+    if known is None or out.high_ns <= _MORE * known:
+        return
+    yield (
+        f"with {out.exceeds_known:.0%} it is larger than these {duration_text(known)}"
+        f"{_up_to(most)}: mostly bursts of a kind that was not seen"
+        f"{', whose size nothing bounds' if most is None else ''}"
+    )
+
+
+def _up_to(most_ns: float | None) -> str:
+    return "" if most_ns is None else f", up to {duration_text(most_ns)}"
 
 
 def _recurring(ahead: Forecast) -> Iterator[str]:
@@ -400,10 +422,10 @@ def _recurring(ahead: Forecast) -> Iterator[str]:
         below, region = out.regions[at - 1 : at + 1]
         if out.recurs(at) >= _SURE:
             continue
-        low, high = map(duration_text, (region.low_ns, out.high_ns))
+        low, most = duration_text(region.low_ns), _up_to(out.told_ns(out.high_ns))
         yield (
-            f"with {out.recurs(at):.0%} the largest is {low} or more, up to {high}; otherwise it is"
-            f" up to {duration_text(below.high_ns)}"
+            f"with {out.recurs(at):.0%} the largest is {low} or more{most}; otherwise it is up to"
+            f" {duration_text(below.high_ns)}"
         )
 
 
@@ -412,7 +434,8 @@ def _next(fitted: TailModel) -> Iterator[str]:
     from tailscope.extra.tail.words import regions_text
 
     for each in fitted.next_quantiles:
-        yield f"{percentile_name(each.quantile)} of the next run: {regions_text(each.regions)}"
+        regions = [(low, each.told_ns(high), chance) for low, high, chance in each.regions]
+        yield f"{percentile_name(each.quantile)} of the next run: {regions_text(regions)}"
 
 
 def _notes(fitted: TailModel, tainted: int) -> Iterator[str]:
@@ -422,7 +445,7 @@ def _notes(fitted: TailModel, tainted: int) -> Iterator[str]:
     if lowered is not None:
         yield (
             f"{percentile_name(lowered)} leaves too few bursts:"
-            f" {percentile_name(ahead.chosen.quantile)} was taken"
+            f" {_percentile_text(ahead.chosen.quantile)} was taken"
         )
     if tainted:
         yield (

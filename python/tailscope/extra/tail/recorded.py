@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from tailscope.models.estimate import LEVEL
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tailscope.extra.tail.models.forecast import Candidate, Forecast
     from tailscope.extra.tail.models.model import Horizon, TailModel
-    from tailscope.extra.tail.models.setting import Region
+    from tailscope.extra.tail.models.setting import Largest, NextQuantile
     from tailscope.extra.tail.records import (
         LatencyRegion,
         TailHorizon,
         TailRecord,
         TriedThreshold,
     )
-    from tailscope.models.estimate import Estimate
 
 DRAWN = ("stability", "levels_ahead", "quantile_pairs")
 """Figures that only drawings need."""
@@ -43,6 +41,7 @@ def record_of(fitted: TailModel, tainted: int, *, is_drawn: bool = True) -> Tail
         for name, estimate in estimates.items()
         for name, value in estimate.record(name).items()
     }
+    named |= _level(ahead)
     return TailRecord(
         count=sum(run.count for run in fitted.runs),
         tainted=tainted,
@@ -90,8 +89,8 @@ def record_of(fitted: TailModel, tainted: int, *, is_drawn: bool = True) -> Tail
             ForetoldQuantile(
                 quantile=each.quantile,
                 latency_ns_ci_low=each.low_ns,
-                latency_ns_ci_high=each.high_ns,
-                latency_ns_regions=_regions(each.regions),
+                latency_ns_ci_high=each.told_ns(each.high_ns),
+                latency_ns_regions=_regions(each),
             )
             for each in fitted.next_quantiles
         ),
@@ -113,9 +112,9 @@ def _drawn(fitted: TailModel) -> dict[str, Any]:
         "levels_ahead": tuple(
             LevelAhead(
                 packets=packets,
-                return_level_ns=level_ns,
+                return_level_ns=None if isnan(level_ns) else level_ns,
                 return_level_ns_ci_low=low,
-                return_level_ns_ci_high=high,
+                return_level_ns_ci_high=None if isnan(high) else high,
             )
             for packets, level_ns, low, high in zip(*levels, strict=True)
         ),
@@ -131,23 +130,33 @@ def _outlook(ahead: Forecast) -> dict[str, Any]:
     largest = ahead.largest
     return {
         "rest_max_ns_ci_low": largest.low_ns,
-        "rest_max_ns_ci_high": largest.high_ns,
-        "rest_max_ns_regions": _regions(largest.regions),
+        "rest_max_ns_ci_high": largest.told_ns(largest.high_ns),
+        "rest_max_ns_regions": _regions(largest),
         "known_max_ns_ci_low": largest.known_ns[0],
-        "known_max_ns_median": largest.known_ns[1],
-        "known_max_ns_ci_high": largest.known_ns[2],
+        "known_max_ns_median": largest.told_ns(largest.known_ns[1]),
+        "known_max_ns_ci_high": largest.told_ns(largest.known_ns[2]),
         "fit_p_value": ahead.chosen.p_value,
         "promise": ahead.promise,
         "return_level_exceeded_probability": largest.exceeds_level,
     }
 
 
-def _regions(regions: Sequence[Region]) -> tuple[LatencyRegion, ...]:
+def _level(ahead: Forecast) -> dict[str, Any]:
+    """Return the return level; null if nothing bounds it."""
+    largest = ahead.largest
+    return {
+        "return_level_ns": largest.told_ns(largest.level_ns),
+        "return_level_ns_ci_low": largest.low_ns,
+        "return_level_ns_ci_high": largest.told_ns(largest.high_ns),
+    }
+
+
+def _regions(found: Largest | NextQuantile) -> tuple[LatencyRegion, ...]:
     from tailscope.extra.tail.records import LatencyRegion
 
     return tuple(
-        LatencyRegion(low=low, high=high, probability=probability)
-        for low, high, probability in regions
+        LatencyRegion(low=low, high=found.told_ns(high), probability=probability)
+        for low, high, probability in found.regions
     )
 
 
@@ -217,15 +226,11 @@ def _horizon(horizon: Horizon) -> TailHorizon:
     return TailHorizon(
         duration_s=horizon.duration_ns / _NS_PER_S,
         packets=horizon.packets,
-        **_named(horizon.level_ns),
+        **_level(horizon.forecast),
         bounded=horizon.forecast.limit_ns is not None,
         limit_ns=horizon.forecast.limit_ns,
         **_outlook(horizon.forecast),
     )
-
-
-def _named(level_ns: Estimate) -> dict[str, Any]:
-    return {**level_ns.record("return_level_ns")}
 
 
 def lowered_from(fitted: TailModel) -> float | None:

@@ -59,8 +59,8 @@ class LatencyRegion(Section, frozen=True, kw_only=True):
 
     low: float
     """Lower end of the region."""
-    high: float
-    """Upper end of the region."""
+    high: float | None
+    """Upper end of the region; null if nothing that was seen bounds it."""
     probability: float
     """Probability that it lies in it."""
 
@@ -83,8 +83,8 @@ class ForetoldQuantile(Section, frozen=True, kw_only=True):
     """Which quantile."""
     latency_ns_ci_low: float
     """Lower end of its predictive interval."""
-    latency_ns_ci_high: float
-    """Upper end of it."""
+    latency_ns_ci_high: float | None
+    """Upper end of it; null if nothing that was seen bounds it."""
     latency_ns_regions: tuple[LatencyRegion, ...] = ()
     """The parts of that interval in which it may lie; the gaps between hold less than 1 %."""
 
@@ -96,12 +96,13 @@ class TailHorizon(Section, frozen=True, kw_only=True):
     """The horizon."""
     packets: float
     """Packets until then, at the rate of the run."""
-    return_level_ns: float
-    """The return level of that time."""
+    return_level_ns: float | None
+    """The return level of that time; null if nothing that was seen bounds it."""
     return_level_ns_ci_low: float
     """Lower end of the interval of the largest latency of that time; no interval of its median."""
-    return_level_ns_ci_high: float
-    """Upper end of the interval of the largest latency of that time."""
+    return_level_ns_ci_high: float | None
+    """Upper end of the interval of the largest latency of that time; null if nothing that was seen
+    bounds it."""
     bounded: bool
     """True if the tail ends."""
     limit_ns: float | None
@@ -111,15 +112,17 @@ class TailHorizon(Section, frozen=True, kw_only=True):
     rest_max_ns_ci_low: float | None = None
     """Lower end of its predictive interval."""
     rest_max_ns_ci_high: float | None = None
-    """Upper end of it."""
+    """Upper end of it; null if nothing that was seen bounds it."""
     rest_max_ns_regions: tuple[LatencyRegion, ...] = ()
     """The parts of that interval in which it may lie; the gaps between hold less than 1 %."""
     known_max_ns_ci_low: float | None = None
     """Lower end of the interval of the largest if bursts are of classes that were seen."""
     known_max_ns_median: float | None = None
-    """Median of the largest if bursts are of classes that were seen."""
+    """Median of the largest if bursts are of classes that were seen; null if they do not bound
+    it."""
     known_max_ns_ci_high: float | None = None
-    """Upper end of the interval of the largest if bursts are of classes that were seen."""
+    """Upper end of the interval of the largest if bursts are of classes that were seen; null if
+    they do not bound it."""
     fit_p_value: float | None = None
     """How often a sample of the law is at least as far from it as the bursts (Anderson-Darling)."""
     promise: str | None = None
@@ -195,12 +198,13 @@ class LevelAhead(Section, frozen=True, kw_only=True):
 
     packets: float
     """Number of packets."""
-    return_level_ns: float
-    """The return level of so many packets."""
+    return_level_ns: float | None
+    """The return level of so many packets; null if nothing that was seen bounds it."""
     return_level_ns_ci_low: float
     """Lower end of the interval of the largest latency of that time; no interval of its median."""
-    return_level_ns_ci_high: float
-    """Upper end of the interval of the largest latency of that time."""
+    return_level_ns_ci_high: float | None
+    """Upper end of the interval of the largest latency of that time; null if nothing that was seen
+    bounds it."""
 
 
 class QuantilePair(Section, frozen=True, kw_only=True):
@@ -256,12 +260,13 @@ class TailRecord(KeptRecord, frozen=True, kw_only=True):
     """Upper end of its interval."""
     return_packets: float
     """Number of packets to come that the return level is of."""
-    return_level_ns: float
-    """The return level."""
+    return_level_ns: float | None
+    """The return level; null if nothing that was seen bounds it."""
     return_level_ns_ci_low: float
     """Lower end of the interval of the largest latency of that time; no interval of its median."""
-    return_level_ns_ci_high: float
-    """Upper end of the interval of the largest latency of that time."""
+    return_level_ns_ci_high: float | None
+    """Upper end of the interval of the largest latency of that time; null if nothing that was seen
+    bounds it."""
     return_level_ns_most_likely: float
     """The return level of the most likely law."""
     level: float
@@ -305,15 +310,17 @@ class TailRecord(KeptRecord, frozen=True, kw_only=True):
     rest_max_ns_ci_low: float | None = None
     """Lower end of its predictive interval."""
     rest_max_ns_ci_high: float | None = None
-    """Upper end of it."""
+    """Upper end of it; null if nothing that was seen bounds it."""
     rest_max_ns_regions: tuple[LatencyRegion, ...] = ()
     """The parts of that interval in which it may lie; the gaps between hold less than 1 %."""
     known_max_ns_ci_low: float | None = None
     """Lower end of the interval of the largest if bursts are of classes that were seen."""
     known_max_ns_median: float | None = None
-    """Median of the largest if bursts are of classes that were seen."""
+    """Median of the largest if bursts are of classes that were seen; null if they do not bound
+    it."""
     known_max_ns_ci_high: float | None = None
-    """Upper end of the interval of the largest if bursts are of classes that were seen."""
+    """Upper end of the interval of the largest if bursts are of classes that were seen; null if
+    they do not bound it."""
     fit_p_value: float | None = None
     """How often a sample of the law is at least as far from it as the bursts (Anderson-Darling)."""
     promise: str | None = None

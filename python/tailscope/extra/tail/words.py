@@ -20,10 +20,12 @@ def conclusion_rows(kept: Conclusions) -> Iterator[Row]:
     found = kept.of(TailRecord)
     if found is None:
         return
+    if found.return_level_ns is None:
+        return
     yield Row(
         f"largest of the next {count_text(round(found.return_packets))} packets",
         duration_text(found.return_level_ns),
-        interval_text(found.return_level_ns_ci_low, found.return_level_ns_ci_high),
+        reach_text(found.return_level_ns_ci_low, found.return_level_ns_ci_high),
     )
 
 
@@ -34,11 +36,18 @@ def conclusion_doubts(kept: Conclusions) -> Iterator[str]:
         yield f"no return level of the tail: {found.refused}"
 
 
-def regions_text(regions: Sequence[tuple[float, float, float]]) -> str:
+def reach_text(low_ns: float, high_ns: float | None) -> str:
+    """Return an interval, whose upper end may not be bounded by what was seen."""
+    if high_ns is None:
+        return f"{duration_text(low_ns)} or more"
+    return interval_text(low_ns, high_ns)
+
+
+def regions_text(regions: Sequence[tuple[float, float | None, float]]) -> str:
     """Return where a figure may lie; if in several parts, with the probability of each."""
     if len(regions) == 1:
-        return interval_text(*regions[0][:2])
-    parts = (f"{interval_text(low, high)} ({chance:.0%})" for low, high, chance in regions)
+        return reach_text(*regions[0][:2])
+    parts = (f"{reach_text(low, high)} ({chance:.0%})" for low, high, chance in regions)
     return " or ".join(parts)
 
 
@@ -55,6 +64,7 @@ def next_run(path: Path, quantile: float, limit_ns: float | None = None) -> str 
             text = f"{percentile_name(quantile)} of a further run: {where}"
             if limit_ns is None:
                 return text
-            where = "within" if high_ns < limit_ns else "beyond" if low_ns > limit_ns else "about"
+            is_within = high_ns is not None and high_ns < limit_ns
+            where = "within" if is_within else "beyond" if low_ns > limit_ns else "about"
             return f"{text}, {where} the limit"
     return None

@@ -80,11 +80,17 @@ class Ahead(NamedTuple):
 
 
 def levels_ahead(ahead: Forecast, like: Sequence[RunTail], level: float) -> Ahead:
-    """Return levels from as many packets as were seen to a hundred times as many."""
+    """Return levels from as many packets as were seen to a hundred times as many.
+
+    NaN where nothing that was seen bounds them.
+    """
     times = np.geomspace(1, _AHEAD, _POINTS)
     spans_ns = times * sum(run.duration_ns for run in ahead.tails)
     found = [largest(ahead.tails, like, span, level) for span in spans_ns.tolist()]
-    levels = np.array([[each.level_ns, each.low_ns, each.high_ns] for each in found])
+    told = [
+        [each.told_ns(each.level_ns), each.low_ns, each.told_ns(each.high_ns)] for each in found
+    ]
+    levels = np.array(told, np.float64)
     return Ahead(times * ahead.packets, *levels.T)
 
 

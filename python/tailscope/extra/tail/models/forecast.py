@@ -19,7 +19,7 @@ from tailscope.extra.tail.models.causes import (
 )
 from tailscope.extra.tail.models.fit import FEWEST_BURSTS, fit_bursts
 from tailscope.extra.tail.models.goodness import goodness
-from tailscope.extra.tail.models.setting import RunTail, largest
+from tailscope.extra.tail.models.setting import PRIOR, RunTail, largest
 from tailscope.extra.tail.models.stationarity import stationarity
 
 if TYPE_CHECKING:
@@ -165,6 +165,11 @@ class Forecast:
                 "the worst latencies of the bursts are not stationary: ADF"
                 f" {tests.adf.statistic:.2f} (below {tests.adf.critical:.2f} expected), KPSS"
                 f" {tests.kpss.statistic:.3f} (below {tests.kpss.critical:.3f} expected)"
+            )
+        if self.largest.told_ns(self.largest.level_ns) is None:
+            return (
+                "the bursts that were seen are too few to bound it: the largest is as likely as not"
+                f" more than {PRIOR.new_times:g} times as large as all of them"
             )
         return None
 

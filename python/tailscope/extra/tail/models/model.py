@@ -61,8 +61,6 @@ class Horizon(NamedTuple):
     duration_ns: int
     packets: float
     """Number of packets in the horizon, at the rate of the run."""
-    level_ns: Estimate
-    """Return level, by the whole run."""
     forecast: Forecast
     """Forecast from the whole run."""
 
@@ -232,4 +230,4 @@ def _horizon(
         )
     packets = count * settings.horizon_ns / duration_ns
     ahead = _forecast(runs, like, packets, settings, run_length_ns, rng)
-    return Horizon(settings.horizon_ns, packets, _level_of(ahead, settings), ahead)
+    return Horizon(settings.horizon_ns, packets, ahead)

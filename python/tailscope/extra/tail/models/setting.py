@@ -34,6 +34,10 @@ of the runs decide."""
 _TELLING = 10
 """Number of the largest events whose sizes tell how much larger the next may be."""
 
+_APART = 0.001
+"""Probability below which one of the gaps between their sizes is not by chance: what is below it is
+another class, and tells nothing."""
+
 _SLICES = 50
 """Slices of a run whose packets tell how many are delayed together."""
 
@@ -137,12 +141,15 @@ class Law(NamedTuple):
         """Return the probability that it is below a latency."""
         return float(np.interp(np.log(latency_ns), np.log(self.latency_ns), self.below))
 
-    def ends_ns(self, level: float, seen_ns: Sequence[float]) -> tuple[float, float]:
+    def ends_ns(
+        self, level: float, seen_ns: Sequence[float], *, is_central: bool = False
+    ) -> tuple[float, float]:
         """Return the shortest interval that is no more likely to be exceeded than a central one.
 
-        Nothing that was seen lies outside.
+        Or the central one. Nothing that was seen lies outside.
         """
-        below = np.linspace((1 - level) / 2, 1 - level, _STARTS)
+        most = (1 - level) / 2 if is_central else 1 - level
+        below = np.linspace((1 - level) / 2, most, _STARTS)
         # What lies above all latencies is in no interval.
         below = below[: max(1, np.count_nonzero(below + level <= self.below[-1]))]
         ends = np.interp([below, below + level], self.below, np.log(self.latency_ns))
@@ -162,7 +169,13 @@ class Largest(NamedTuple):
     """Return level: the latency that it is as likely to exceed as not (of one run alone, if no
     burst is expected beyond what was seen), and of a time as long as what was seen, at least the
     largest that was seen."""
+    end_ns: float
+    """Latency from which on nothing that was seen bounds it: there, the model ends."""
     law: Law
+
+    def told_ns(self, latency_ns: float) -> float | None:
+        """Return a latency, or None if it is only where the model ends."""
+        return latency_ns if latency_ns < self.end_ns else None
 
     @property
     def low_ns(self) -> float:
@@ -195,6 +208,12 @@ class NextQuantile(NamedTuple):
 
     quantile: float
     regions: tuple[Region, ...]
+    end_ns: float = np.inf
+    """Latency from which on nothing that was seen bounds it: there, the model ends."""
+
+    def told_ns(self, latency_ns: float) -> float | None:
+        """Return a latency, or None if it is only where the model ends."""
+        return latency_ns if latency_ns < self.end_ns else None
 
     @property
     def low_ns(self) -> float:
@@ -292,8 +311,11 @@ def largest(
     is_longer = ahead_ns >= sum(run.duration_ns for run in own)
     if is_longer:
         maxima = [max(maxima)]
-    low_ns, high_ns = law.ends_ns(level, maxima)
-    known_low_ns, known_high_ns = known.ends_ns(level, maxima)
+    # A class that came in each of several runs may not come in the next. With 2.5 to 5 %, the
+    # shortest interval would leave that out.
+    is_central = len(own) > 1
+    low_ns, high_ns = law.ends_ns(level, maxima, is_central=is_central)
+    known_low_ns, known_high_ns = known.ends_ns(level, maxima, is_central=is_central)
     level_ns = law.quantile_ns(0.5)
     if len(every) == 1:
         # How far bursts reach beyond a run, it cannot tell alone. That its rate may be far lower
@@ -303,11 +325,12 @@ def largest(
         level_ns = _law(latency, recurring, prior).quantile_ns(0.5)
     if is_longer:
         level_ns = max(level_ns, *maxima)
-    regions = _regions(law, (low_ns, high_ns), maxima, prior)
+    regions = _regions(law, (low_ns, high_ns), maxima, prior, keeps_low=is_central)
     median_ns = float(np.clip(known.quantile_ns(0.5), known_low_ns, known_high_ns))
     most_ns = regions[-1].high_ns
     known_ns = min(known_low_ns, most_ns), min(median_ns, most_ns), min(known_high_ns, most_ns)
-    return Largest(regions, known_ns, seen_ns, min(level_ns, high_ns), law)
+    end_ns = _end_ns(every, prior)
+    return Largest(regions, known_ns, seen_ns, min(level_ns, high_ns), end_ns, law)
 
 
 def next_quantiles(
@@ -316,9 +339,12 @@ def next_quantiles(
     """Foretell quantiles of a further run.
 
     A quantile is above a latency if packets are for more than its share of the time. They come in
-    events, as stalls delay many, and events come at rates as bursts do.
+    events, as stalls delay many, and events come at rates as bursts do. Classes that came in none
+    of several runs are left out: few of them move a quantile.
     """
     every = [*own, *like]
+    if len(every) > 1:
+        prior = prior._replace(new_bursts=0.0)
     latency = _latencies(own, every, prior)
     delayed = [run.delayed_ns(latency) for run in every]
     ahead_ns = sum(run.duration_ns for run in own) / len(own)
@@ -347,12 +373,17 @@ def next_quantiles(
             else:
                 # One run does not tell how far a further one's quantile may be from its own.
                 regions = (Region(*ends, law.probability(ends[1]) - law.probability(ends[0])),)
-            foretold.append(NextQuantile(quantile, regions))
+            foretold.append(NextQuantile(quantile, regions, _end_ns(every, prior)))
     return tuple(foretold)
 
 
 def _most_ns(runs: Sequence[RunTail]) -> float:
     return max(1, *(run.max_ns for run in runs))
+
+
+def _end_ns(runs: Sequence[RunTail], prior: Prior) -> float:
+    """Return the largest that an unseen class may have, less what sizes change by."""
+    return _most_ns(runs) * prior.new_times * float(np.exp(-prior.size_spread))
 
 
 def _latencies(own: Sequence[RunTail], every: Sequence[RunTail], prior: Prior) -> Floats:
@@ -418,19 +449,35 @@ def _one_more(count: Floats, latency: Floats) -> Floats:
 
     Of runs that are alike, each is as likely as any other to have the largest, so one event is
     expected where the largest was. Above, it falls off as the largest sizes do: their logs are
-    exponential, with a mean known as well as so few can tell. What is larger may be a class of
-    its own, so the same is expected of each size as if it were the largest: few sizes are a sample
-    of their law, and leave gaps where it has none.
+    exponential, with a mean known as well as so few of their class can tell. What is larger may be
+    a class of its own, so the same is expected of each size as if it were the largest: few sizes
+    are a sample of their law, and leave gaps where it has none.
     """
     above = np.maximum.accumulate(count[::-1])[::-1]
-    telling = np.clip(above[0] - above, 1, _TELLING)
-    top, base = (
-        len(above) - 1 - np.searchsorted(above[::-1], above + least) for least in (1, telling)
-    )
+    telling = np.minimum(np.clip(above[0] - above, 1, _TELLING), _of_one_class(above))
+    top, base = _events_below(above, 1), _events_below(above, telling)
     summed = np.append(0, above.cumsum())
     excess = _STEP * (telling / 2 + summed[top + 1] - summed[base + 1] - above * (top - base))
     beyond = (1 + np.maximum(np.log(latency / latency[top]), 0) / excess) ** -telling
     return np.where(above[0] - above >= 1, beyond, 0)
+
+
+def _of_one_class(above: Floats) -> Floats:
+    """Return how many of the largest events below each latency form one class, as far as they tell.
+
+    Gaps between ordered sizes, times their ranks, are alike and exponential (Rényi). One that is
+    larger than those before it leave to chance ends the class.
+    """
+    ranks = np.arange(1, _TELLING)[:, np.newaxis]
+    places = np.array([_events_below(above, events) for events in range(1, _TELLING + 1)])
+    gaps = 0.5 - ranks * np.diff(places, axis=0)
+    by_chance = (_APART ** (-1 / ranks[:-1]) - 1) * gaps.cumsum(0)[:-1]
+    return np.asarray(np.where(gaps[1:] > by_chance, ranks[1:], _TELLING).min(0), np.float64)
+
+
+def _events_below(above: Floats, events: Floats | int) -> NDArray[np.intp]:
+    """Return the place of the so manieth event below each latency."""
+    return len(above) - 1 - np.searchsorted(above[::-1], above + events)
 
 
 def _weights(seen: _Seen, mean: Floats) -> Floats:
@@ -480,6 +527,8 @@ def _regions(
     ends_ns: tuple[float, float],
     maxima: Sequence[float],
     prior: Prior,
+    *,
+    keeps_low: bool = False,
 ) -> tuple[Region, ...]:
     """Leave out of an interval where the largest hardly lies, but nothing near what was seen."""
     low_ns, high_ns = ends_ns
@@ -491,6 +540,7 @@ def _regions(
     order = np.argsort(mass)
     is_kept = np.ones(len(mass), bool)
     is_kept[order[mass[order].cumsum() <= _DROPPED]] = False
+    is_kept[0] |= keeps_low
     for max_ns in maxima:
         is_kept |= np.abs(logs[1:] - np.log(max(max_ns, 1))) <= prior.size_spread
     kept = np.flatnonzero(is_kept)
