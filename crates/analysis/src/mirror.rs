@@ -6,8 +6,6 @@
 //! nothing of the latencies. So do those of a queue that never empties; but it closes the gap that a lost packet
 //! leaves, and a capture that misses a packet does not.
 
-use crate::survey::has_tail;
-
 /// Fewest neighbours that tell, and fewest gaps with lost packets in them.
 const FEWEST: usize = 100;
 const FEWEST_LOST: usize = 5;
@@ -54,6 +52,11 @@ pub(crate) fn is_mirrored(latencies_ns: &[i64], neighbours: &[Neighbours], step_
     let gaps = sum(&|pair| (pair.gaps_ns[1] as f64 - usual).powi(2));
     let error = (gaps / changes / without.len() as f64).sqrt();
     follow.abs() + 2.0 * error < FOLLOW
+}
+
+/// Returns true if latencies reach further above their median than below it.
+pub(crate) fn has_tail(below_ns: u64, above_ns: u64) -> bool {
+    above_ns > below_ns + below_ns / 4
 }
 
 #[cfg(test)]

@@ -10,9 +10,10 @@ use crate::counts::{TcpCounts, TcpSide};
 use crate::floor::{DRIFTS_PPT, Drift, Slip};
 use crate::histogram::{EXACT_TO, Histogram};
 use crate::instrument::Instrument;
+use crate::mirror::has_tail;
 use crate::pair::{Analysis, Captured};
 use crate::quantile::{LEVEL, QUANTILES, Quantile};
-use crate::survey::{has_tail, is_more_alone};
+use crate::survey::is_more_alone;
 
 /// The value of a figure.
 #[derive(Clone, Debug, PartialEq)]

@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::floor::{Floor, Hull};
 use crate::ingest::Ahead;
-use crate::mirror::{Neighbours, is_mirrored};
+use crate::mirror::{Neighbours, has_tail, is_mirrored};
 use crate::runs::{Alike, Unproven};
 
 /// The bit of a number that tells the side of a packet; those below tell its place in the sample.
@@ -197,11 +197,6 @@ fn candidates(config: &Config) -> Vec<MatchOn> {
 /// Returns true if one side alone has so many packets that this tells the order, and the other hardly any.
 pub(crate) fn is_more_alone(many: u64, few: u64) -> bool {
     many >= ALONE && few.saturating_mul(HARDLY) <= many
-}
-
-/// Returns true if latencies reach further above their median than below it.
-pub(crate) fn has_tail(below_ns: u64, above_ns: u64) -> bool {
-    above_ns > below_ns + below_ns / 4
 }
 
 /// Returns true if most packets come close behind the one before, in far less than the mean time between packets,

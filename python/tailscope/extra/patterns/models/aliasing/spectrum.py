@@ -117,7 +117,7 @@ def _power(values: NDArray[np.float32], length: int, beyond: int) -> NDArray[np.
     return power.ravel()[:beyond]
 
 
-def _squared(spectrum: NDArray[np.complex64]) -> NDArray[np.float32]:
+def _squared(spectrum: NDArray[np.complexfloating]) -> Power:
     return spectrum.real**2 + spectrum.imag**2
 
 
@@ -186,7 +186,8 @@ class Turning:
         blocks, bins = self._excess.shape
         pairs = self._excess[: blocks // 2 * 2].reshape(-1, 2 * bins)
         pairs = pairs[pairs.any(axis=1)]
-        power, used = np.zeros(len(self.rates_hz)), len(pairs)
+        power: Power = np.zeros(len(self.rates_hz))
+        used = len(pairs)
         for pair in pairs:
             spectrum = self._spectrum(pair)
             power += (spectrum.real**2 + spectrum.imag**2) / (pair @ pair)

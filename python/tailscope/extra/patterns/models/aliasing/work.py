@@ -41,7 +41,8 @@ class Work(NamedTuple):
 
     def only(self, which: NDArray[np.bool_ | np.intp]) -> Work:
         """Return some of the pieces."""
-        return Work(*(each[which] for each in self))
+        begin_ns, end_ns, idle_ns, late_ns, kind = self
+        return Work(begin_ns[which], end_ns[which], idle_ns[which], late_ns[which], kind[which])
 
 
 def work(arrival_ns: Times, latency_ns: Times) -> Work:
@@ -51,11 +52,12 @@ def work(arrival_ns: Times, latency_ns: Times) -> Work:
     its packets leave together, and only the whole has a time. Pieces of one kind, those of as
     many packets and as far behind in a queue, usually take as long; rare kinds are left out.
     """
-    begin_ns, end_ns, idle_ns, kind = _pieces(arrival_ns, latency_ns)
+    begin_ns, end_ns, idle_ns, size = _pieces(arrival_ns, latency_ns)
     took_ns = end_ns - begin_ns
-    by_kind = np.lexsort((took_ns, kind))
-    starts = np.flatnonzero(np.diff(kind[by_kind], prepend=-1))
-    count = np.diff(starts, append=len(kind))
+    by_kind = np.lexsort((took_ns, size))
+    starts = np.flatnonzero(np.diff(size[by_kind], prepend=-1))
+    count = np.diff(starts, append=len(size))
+    del size
     usual_ns = took_ns[by_kind[starts + (count - 1) // 2]]
     kind = np.empty(len(by_kind), np.int32)
     kind[by_kind] = np.repeat(np.arange(len(count), dtype=np.int32), count)
