@@ -130,10 +130,6 @@ pub struct Basis {
     pub routed: bool,
     /// True if packets of the sample were seen behind the device alone, and hardly any before it alone.
     pub gains: bool,
-    /// True if gaps and latencies of the sample are those of captures in the wrong order whose second clock is early.
-    pub mirrored: bool,
-    /// True if gaps of the sample have nothing in common, and packets hardly ever find the device idle.
-    pub unrelated: bool,
     /// Flows of the sample that travel the other way, by source and destination.
     pub back: BTreeSet<Flow>,
     /// Flows of the sample that are known to travel forward, where packets travel both ways.
@@ -175,8 +171,6 @@ impl Default for Basis {
             two_way: false,
             routed: false,
             gains: false,
-            mirrored: false,
-            unrelated: false,
             back: BTreeSet::new(),
             forth: BTreeSet::new(),
             back_behind: BTreeSet::new(),

@@ -265,15 +265,13 @@ fn read_basis(from: &mut Reading<'_>) -> Result<Basis, Error> {
     let tried = from
         .list(|from| Ok(Tried { key: from.text()?, matched: from.count()?, of: from.count()? }))?;
     // Where packets travel both ways, no pair is divided; and a part warns of nothing that the whole has shown.
-    let forth = BTreeSet::new();
+    let (forth, gains) = (BTreeSet::new(), false);
     Ok(Basis {
         limit_bytes,
         copies_ns,
         two_way,
         routed,
-        gains: false,
-        mirrored: false,
-        unrelated: false,
+        gains,
         back,
         forth,
         back_behind,

@@ -309,7 +309,8 @@ impl<T: Copy + Default> Flight<T> {
         let is_there =
             |place: &u64| (self.head..self.tail).contains(place) && self.get(*place).is_of(key);
         let behind = self.newest.0.checked_sub(key.hi)?;
-        let without_gap = self.tail.checked_sub(1 + behind).filter(is_there);
+        let without_gap =
+            self.tail.checked_sub(1).and_then(|newest| newest.checked_sub(behind)).filter(is_there);
         let by_halves = || {
             let (mut low, mut high) = (self.head, self.tail);
             while low < high {

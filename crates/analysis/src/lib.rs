@@ -44,7 +44,6 @@ mod keys;
 mod ledger;
 mod live;
 mod matcher;
-mod mirror;
 mod obstacles;
 mod order;
 mod pair;

@@ -32,6 +32,9 @@ use crate::worst::{Worst, WorstPackets};
 
 /// Matches that are counted at once.
 const COUNTED_AT_ONCE: usize = 64;
+/// Fewest packets that are worth to be taken at once, and the most that are taken one by one before that is tried again.
+const WORTH_IT: usize = 16;
+const MOST_ALONE: usize = 4096;
 /// Fewest packets seen before they were sent, as one in so many, that put the clocks in doubt.
 const STRAYS: u64 = 1000;
 
@@ -653,11 +656,23 @@ impl<S: Source> Run<S> {
         }
         let (pre, post) = (self.pre.waiting()?, self.post.waiting()?);
         let (mut i, mut j) = (0, 0);
+        // What is out of order is taken packet by packet: to try again each time costs more than it gains.
+        let (mut alone, mut pause) = (0, AT_ONCE);
         let first_ns =
             [pre.first(), post.first()].into_iter().flatten().map(|packet| packet.ts).min();
         assert!(first_ns.is_none_or(|first| self.reached_ns <= first), "time goes on");
         while i < pre.len() || j < post.len() {
-            let [sent, seen] = self.matcher.take_in_order(&pre[i..], &post[j..]);
+            let [sent, seen] = match alone {
+                0 => self.matcher.take_in_order(&pre[i..], &post[j..]),
+                _ => [0, 0],
+            };
+            if alone == 0 {
+                let is_worth_it = sent + seen >= WORTH_IT;
+                (alone, pause) =
+                    if is_worth_it { (0, AT_ONCE) } else { (pause, MOST_ALONE.min(2 * pause)) };
+            } else {
+                alone -= 1;
+            }
             if sent + seen > 0 {
                 if tells_flows {
                     pre[i..i + sent].iter().for_each(|packet| self.ledger.push(packet.variety()));

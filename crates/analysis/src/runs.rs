@@ -52,39 +52,21 @@ pub(crate) struct Alike<'a> {
 }
 
 impl Unproven {
-    /// Returns why nothing follows from packets that are alike, if the clock behind the device is `offset_ns` ahead,
-    /// 0 if one clock can give all times; `bounded` if packets of both directions agree about that.
+    /// Returns why nothing follows from packets that are alike, if the clock behind the device is `offset_ns` ahead;
+    /// `bounded` if packets of both directions agree about that.
     pub fn of(alike: &Alike<'_>, offset_ns: i64, bounded: bool) -> Option<Self> {
         let Alike { matched, common, ref pairs, by_payload } = *alike;
         let far = offset_ns.unsigned_abs() >= UNEXPLAINED_NS && !is_scale(offset_ns);
         if matched * SHARE < common && (far || matched < PROOF) {
             return Some(Self::Few { matched, of: common });
         }
-        if pairs.len() < FEWEST {
+        if !far || pairs.len() < FEWEST {
             return None;
         }
-        if far && by_payload && numbers_differ(pairs) {
+        if by_payload && numbers_differ(pairs) {
             return Some(Self::Numbers);
         }
-        let apart = offset_ns != 0 && !bounded;
-        (apart && have_nothing_in_common(&gaps(pairs))).then_some(Self::Gaps)
-    }
-}
-
-impl Alike<'_> {
-    /// Returns true if the gaps behind the device have nothing in common with those before it, and hardly any packet
-    /// found the device idle: a queue that never empties makes gaps of its own, and so does another run.
-    pub fn may_be_unrelated(&self) -> bool {
-        let gaps = gaps(&self.pairs);
-        if !have_nothing_in_common(&gaps) {
-            return false;
-        }
-        let between = |(pre, post): &(&Ahead, &Ahead)| post.ts().0.saturating_sub(pre.ts().0);
-        let latencies: Vec<u64> = self.pairs.iter().map(between).collect();
-        let mean_ns = gaps[0].iter().sum::<u64>() / gaps[0].len() as u64;
-        let least_ns = latencies.iter().min().copied().unwrap_or(0);
-        let idle = latencies.iter().filter(|ns| **ns < least_ns + mean_ns).count();
-        idle * SHARE < latencies.len()
+        (!bounded && have_nothing_in_common(&gaps(pairs))).then_some(Self::Gaps)
     }
 }
 

@@ -10,10 +10,9 @@ use crate::counts::{TcpCounts, TcpSide};
 use crate::floor::{DRIFTS_PPT, Drift, Slip};
 use crate::histogram::{EXACT_TO, Histogram};
 use crate::instrument::Instrument;
-use crate::mirror::has_tail;
 use crate::pair::{Analysis, Captured};
 use crate::quantile::{LEVEL, QUANTILES, Quantile};
-use crate::survey::is_more_alone;
+use crate::survey::{has_tail, is_more_alone};
 
 /// The value of a figure.
 #[derive(Clone, Debug, PartialEq)]
@@ -331,27 +330,11 @@ impl Analysis {
                  ports may deliver them: all but the first count as repeated"
             ));
         }
-        if self.gains() {
+        if self.is_order_doubtful() {
             warnings.push(
                 "some packets were seen behind the device alone, and hardly any before it alone: a \
                  device loses packets and makes none, so the captures may be swapped, or the one before the device \
                  has missed some"
-                    .to_owned(),
-            );
-        }
-        if self.is_mirrored() {
-            warnings.push(
-                "the gaps behind the device know nothing of the latencies, which have no tail, but those before it do: \
-                 a device delays packets, whenever they come, so the captures may be swapped, and the clock of the \
-                 second early. If one clock stamped both, say --clocks same"
-                    .to_owned(),
-            );
-        }
-        if self.basis.unrelated && self.instrument.is_none() {
-            warnings.push(
-                "the gaps behind the device have nothing in common with those before it, and hardly any packet finds \
-                 the device idle: a queue never empties, or the captures are of two runs in which one generator sent \
-                 the same"
                     .to_owned(),
             );
         }
@@ -392,32 +375,11 @@ impl Analysis {
         }
     }
 
-    /// Returns true if something speaks against the order of the captures.
-    fn is_order_doubtful(&self) -> bool {
-        self.gains() || self.is_mirrored()
-    }
-
     /// Returns true if packets seen behind the device alone speak against the order of the captures, and no hops
     /// or streams tell it.
-    fn gains(&self) -> bool {
-        (self.basis.gains || self.looks_swapped()) && !self.is_order_told()
-    }
-
-    /// Returns true if gaps and latencies speak against the order of captures that nobody says to be of one clock,
-    /// and that have lost packets.
-    fn is_mirrored(&self) -> bool {
-        let is_open = match self.config.clocks {
-            Clocks::Detect => self.instrument.is_none(),
-            Clocks::Same => false,
-            Clocks::Apart { relative, .. } => relative,
-        };
-        self.basis.mirrored && is_open && !self.is_order_told()
-    }
-
-    /// Returns true if hops, streams or both directions tell the order of the captures.
-    fn is_order_told(&self) -> bool {
-        let Basis { two_way, routed, .. } = self.basis;
-        two_way || routed || self.tcp.is_some()
+    fn is_order_doubtful(&self) -> bool {
+        let Basis { gains, two_way, routed, .. } = self.basis;
+        (gains || self.looks_swapped()) && !two_way && !routed && self.tcp.is_none()
     }
 
     /// Returns true if hardly any packet was seen before the device alone, many were behind it, and latencies have

@@ -14,7 +14,6 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::floor::{Floor, Hull};
 use crate::ingest::Ahead;
-use crate::mirror::{Neighbours, has_tail, is_mirrored};
 use crate::runs::{Alike, Unproven};
 
 /// The bit of a number that tells the side of a packet; those below tell its place in the sample.
@@ -199,6 +198,11 @@ pub(crate) fn is_more_alone(many: u64, few: u64) -> bool {
     many >= ALONE && few.saturating_mul(HARDLY) <= many
 }
 
+/// Returns true if latencies reach further above their median than below it.
+pub(crate) fn has_tail(below_ns: u64, above_ns: u64) -> bool {
+    above_ns > below_ns + below_ns / 4
+}
+
 /// Returns true if most packets come close behind the one before, in far less than the mean time between packets,
 /// a few pauses left out.
 fn comes_in_bursts(ahead: &[Ahead]) -> bool {
@@ -219,33 +223,17 @@ fn conclude(mut found: Joined, ahead: [Vec<Ahead>; 2], config: &Config) -> Surve
     let apart = found.best.as_ref().map_or_else(Vec::new, |best| best.apart(&ahead));
     let routed = found.best.as_ref().is_some_and(|best| best.is_routed(&ahead));
     let gains = found.best.as_ref().is_some_and(|best| best.gains(&ahead));
-    let grid = grid_of(&times, &apart);
-    let mirrored =
-        found.best.as_ref().is_some_and(|best| best.is_mirrored(apart, &ahead, grid.step_ns()));
     if let Some(best) = &mut found.best {
         let ts = |side: usize, place: usize| ahead[side][place].ts().0;
         best.pairs.retain(|(pre, post)| !config.doubts.concern(ts(0, *pre), ts(1, *post)));
     }
     let ways = found.best.as_ref().map_or(Ways::default(), |best| best.ways(&ahead));
-    let fallback = match (&config.match_on, &config.joined_by) {
-        (MatchOn::Auto, least) => least.clone().unwrap_or(MatchOn::Frame),
-        (decided, _) => decided.clone(),
-    };
-    let unproven = found.best.as_ref().and_then(|best| {
-        Unproven::of(&best.alike(&ahead), ways.relation?.offset_ns(), ways.bounded)
-    });
-    let unrelated = |best: &Join| {
-        ways.relation == Some(Relation::Same) && best.alike(&ahead).may_be_unrelated()
-    };
-    let unrelated = !ways.two_way && found.best.as_ref().is_some_and(unrelated);
     let basis = Basis {
         limit_bytes: found.best.as_ref().and_then(|best| best.limit_bytes),
         copies_ns: found.best.as_ref().map_or(0, |best| best.copies_ns(&ahead)),
         two_way: ways.two_way,
         routed,
         gains,
-        mirrored,
-        unrelated,
         back: ways.back,
         forth: ways.forth,
         back_behind: ways.back_behind,
@@ -253,9 +241,16 @@ fn conclude(mut found: Joined, ahead: [Vec<Ahead>; 2], config: &Config) -> Surve
             let found = Trailer::of(ahead[side].iter().map(Ahead::packet));
             found.filter(|trailer| !trailer.is_guess())
         }),
-        grid,
+        grid: grid_of(&times, &apart),
         tried: found.tried,
     };
+    let fallback = match (&config.match_on, &config.joined_by) {
+        (MatchOn::Auto, least) => least.clone().unwrap_or(MatchOn::Frame),
+        (decided, _) => decided.clone(),
+    };
+    let unproven = found.best.as_ref().and_then(|best| {
+        Unproven::of(&best.alike(&ahead), ways.relation?.offset_ns(), ways.bounded)
+    });
     let match_on = found.best.map_or(fallback, |best| best.match_on);
     let (relation, backward) = (ways.relation, ways.backward);
     Survey { match_on, basis, relation, backward, ahead, unproven }
@@ -716,30 +711,11 @@ impl Join {
 
     /// Returns true if the side behind the device alone has some packets, and the one before it alone hardly any.
     fn gains(&self, ahead: &[Vec<Ahead>; 2]) -> bool {
-        let alone = |side: usize| self.alone(side, ahead).len() as u64;
-        is_more_alone(alone(1), alone(0))
+        is_more_alone(self.alone(1, ahead), self.alone(0, ahead))
     }
 
-    /// Returns true if latencies and gaps are those of captures that were given in the wrong order.
-    fn is_mirrored(&self, mut apart: Vec<i64>, ahead: &[Vec<Ahead>; 2], step_ns: f64) -> bool {
-        apart.sort_unstable();
-        let ts = |side: usize, place: usize| ahead[side][place].ts().0 as i64;
-        let alone = [0, 1].map(|side| self.alone(side, ahead));
-        let lie_between = |side: usize, from: usize, to: usize| {
-            let before = |end: usize| alone[side].partition_point(|place| *place < end);
-            before(from) != before(to)
-        };
-        let neighbours = self.pairs.windows(2).filter_map(|pair| {
-            let [(before, early), (next, late)] = [pair[0], pair[1]];
-            let gaps_ns = [ts(0, next) - ts(0, before), ts(1, late) - ts(1, early)];
-            let lost = lie_between(0, before, next);
-            (!lie_between(1, early, late)).then_some(Neighbours { gaps_ns, lost })
-        });
-        is_mirrored(&apart, &neighbours.collect::<Vec<_>>(), step_ns)
-    }
-
-    /// Returns places of packets that only one side has, in flows that match, between the first and the last that do.
-    fn alone(&self, side: usize, ahead: &[Vec<Ahead>; 2]) -> Vec<usize> {
+    /// Counts packets that only one side has, in flows that match, between the first and the last that do.
+    fn alone(&self, side: usize, ahead: &[Vec<Ahead>; 2]) -> u64 {
         let places = self.pairs.iter().map(|&(pre, post)| [pre, post][side]);
         let flows: HashSet<Way<'_>> =
             places.clone().filter_map(|at| addresses(&ahead[side][at].data)).collect();
@@ -749,8 +725,7 @@ impl Join {
                 && addresses(&ahead[side][*at].data).is_some_and(|flow| flows.contains(&flow))
         };
         let (first, last) = (places.clone().min(), places.max());
-        let places = first.zip(last).map(|(first, last)| (first..=last).filter(is_alone));
-        places.map_or_else(Vec::new, Iterator::collect)
+        first.zip(last).map_or(0, |(first, last)| (first..=last).filter(is_alone).count() as u64)
     }
 
     /// Hops that each packet loses from one capture to the other, by its TTL.

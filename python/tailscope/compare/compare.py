@@ -237,6 +237,10 @@ def _find(figure: Figure, sides: Sides, error: float) -> FigureChange:
     verdicts = list(dict.fromkeys(_verdict(each) for each in found))
     most = Bounds(found[0].value, min(each.low for each in found), max(each.high for each in found))
     change = replace(change, difference=most)
+    apart = [sample.name for sample in sides.samples if sample.is_relative]
+    if apart and figure.is_time:
+        lacks = f"the offset of the clocks of {' and '.join(apart)} is not known"
+        return replace(change, verdict=Verdict.UNCLEAR, lacks=lacks)
     if len(verdicts) == 1:
         [verdict] = verdicts
         if verdict is not Verdict.NONE or not figure.is_time:

@@ -78,6 +78,8 @@ class RunFigures:
     """Latency of the fastest packet; 0 where that is not known."""
     drift_ns: float = 0.0
     """By how much latencies may be off either way, as clocks may drift, in nanoseconds."""
+    is_relative: bool = False
+    """True if latencies are above the fastest packet's, as the clocks' offset is not known."""
     never_came: int = 0
     unsent: int = 0
     """Number of packets that never came back in time, and that the generator could not send."""

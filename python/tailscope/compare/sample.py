@@ -87,6 +87,7 @@ def _sample(
         own=_own_figures(run.summary),
         fastest_ns=float(run.summary["latency_ns_min"] or 0),
         drift_ns=0.0 if evidence.drift is None else evidence.drift.off_ns,
+        is_relative=bool(run.summary.get("latency_relative")),
         never_came=sum(int(run.summary[fate] or 0) for fate in ("lost", "late", "corrupt")),
         unsent=_unsent(run),
     )

@@ -428,8 +428,8 @@ def _doubts(summary: Mapping[str, Figure], info: RunInfo) -> tuple[Doubt, ...]:
     if summary.get("order_doubtful"):
         doubts.append(
             Doubt(
-                "the order of the captures is doubtful, as a warning of the analysis says: they may"
-                " be swapped, or the one before the device missed some packets"
+                "packets were seen behind the device alone: the captures may be swapped, or the one"
+                " before the device missed some"
             )
         )
     return tuple(doubts)

@@ -7,7 +7,7 @@
 #   AS_IT_IS     true judges the device with the other programs on its CPU
 #   BASELINE     what `tailscope compare save` wrote of the state to compare with; compared if it is there;
 #                baseline.json beside the experiment by default
-#   FAIL_ON      how much worse than it runs may be: limits, separated by commas
+#   FAIL_ON      how much worse than it runs may be: limits, separated by commas or lines
 #
 # OUT has the runs, report.html, baseline.json (of these runs), verdicts.xml and comparison.xml (JUnit). What an earlier
 # gate left there is kept beside it, as OUT-TIME. By sudo, OUT is given to the user who called it.
@@ -18,7 +18,8 @@ experiment=${1:-$(dirname "${BASH_SOURCE[0]}")/experiment.yaml}
 out=${2:-tail-latency-results}
 slo=${SLO:-} as_it_is=${AS_IT_IS:-}
 baseline=${BASELINE:-$(dirname "$experiment")/baseline.json}
-IFS=, read -r -a limits <<<"${FAIL_ON:-p99>+10%,lost>+0.1%}"
+fail_on=${FAIL_ON:-p99>+10%,lost>+0.1%}
+IFS=, read -r -a limits <<<"${fail_on//$'\n'/,}"
 
 format=text
 [[ ${GITHUB_ACTIONS:-} != true ]] || format=github

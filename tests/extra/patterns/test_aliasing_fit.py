@@ -12,7 +12,7 @@ import tailscope
 from tailscope.extra.patterns.models.aliasing.doubts import mismatch
 from tailscope.extra.patterns.models.aliasing.fit import fit, given
 from tailscope.extra.patterns.models.aliasing.prediction import Prediction, figures, predict
-from tailscope.extra.patterns.models.aliasing.search import FALSE_ALARMS
+from tailscope.extra.patterns.models.aliasing.search import FALSE_ALARMS, strongest
 from tailscope.extra.patterns.models.aliasing.simulation import Periodic, simulate
 from tailscope.extra.patterns.models.aliasing.wander import Wander
 
@@ -641,3 +641,8 @@ def test_quantiles_are_those_of_the_engine(packets: tuple[np.ndarray, np.ndarray
     for name, rank in (("p50", 144_996), ("p99", 287_093), ("p999", 289_703), ("p9999", 289_964)):
         assert counted[f"latency_ns_{name}"] == in_order[rank - 1]
     assert counted["latency_ns_max"] == in_order[-1]
+
+
+def test_without_work_that_is_alike_the_reason_is_told() -> None:
+    nothing = np.array([], np.int64)
+    assert "alike" in str(strongest(nothing, nothing.astype(float)))

@@ -239,6 +239,8 @@ def test_no_figure_is_only_where_the_model_ends() -> None:
     low_ns, median_ns, high_ns = much_later.known_ns
     assert much_later.told_ns(low_ns) == low_ns <= own.max_ns
     assert much_later.told_ns(median_ns) is much_later.told_ns(high_ns) is None
+    *_, (region_low_ns, _, probability) = much_later.regions
+    assert probability == pytest.approx(1 - much_later.law.probability(region_low_ns))
     assert much_later.told_ns(much_later.high_ns) is None
     further = largest([own], [], PART_S * SECOND, LEVEL)
     assert further.told_ns(further.known_ns[1]) == further.known_ns[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from contextlib import closing
 from pathlib import Path
@@ -209,7 +210,10 @@ def _tell(judge: Judge, lasted_s: float, json_file: str | None, junit_file: Path
             lost = (
                 f"{name} {share:.1%}" for name, share in zip("AB", judge.lost_shares, strict=True)
             )
-            say(f"packets that never came back count as the --window: {', '.join(lost)} of them")
+            say(
+                "packets that never came back count as the longest latency that is waited for:"
+                f" {', '.join(lost)} of them"
+            )
     if junit_file is not None:
         _write_junit(junit_file, judge.findings, pair_s)
     if json_file is not None:
@@ -266,7 +270,8 @@ def _sentence(finding: Finding, pair_s: float) -> str:
 def _why_busy(judge: Judge) -> str:
     stood = f"this machine is too busy: the generator stood still for {judge.stalled_share:.0%}"
     if judge.others is None:
-        cause = "; root can leave out the packets that met other programs"
+        can_be_told = os.geteuid() != 0
+        cause = "; root can leave out the packets that met other programs" * can_be_told
     else:
         shares = (f"{name} {share:.0%}" for name, share in judge.others.items())
         cause = f", and others had its CPUs and the device's: {', '.join(shares) or 'none'}"

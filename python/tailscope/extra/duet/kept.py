@@ -374,9 +374,9 @@ def block_of(plan: RunPlan, recording: Recording, held: OthersHeld) -> Block:
     sent = int(analysis.summary["sent"] or 0)
     if not sent:
         raise EvidenceError(
-            "--block: got no packet behind --trim and --warm-up, expected 1 or more",
+            "--block: got no packet behind --warm-up, expected 1 or more",
             code="empty-block",
-            hint="a longer --block, a shorter --trim or a higher --rate leaves some",
+            hint="a longer --block or a higher --rate leaves some",
         )
     seq, left_ns, latency_ns, meant_ns, whole_ns = (
         np.concatenate([each[at] for each in taken] or [_NONE]) for at in range(len(_COLUMNS))

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tailscope.extra.tail.records import TailRecord
     from tailscope.models.estimate import Estimate
 
-EXAMPLE = "tailscope model tail runs/first --horizon 24h"
+EXAMPLE = "tailscope model tail runs/first --horizon 10min"
 
 _NS_PER_S, _NS_PER_MS = 1e9, 1e6
 _SPANS_S = {"h": 3600, "min": 60}
@@ -502,7 +502,9 @@ def _notes(fitted: TailModel, tainted: int) -> Iterator[str]:
 def _until(horizon: Horizon, *, is_refused: bool) -> Iterator[str]:
     """Return what to expect until a horizon."""
     span, out = _span(horizon.duration_ns), horizon.forecast.largest
-    if not is_refused:
+    if horizon.forecast.refused is not None and horizon.forecast.denied is None:
+        yield f"in {span}: no return level: {horizon.forecast.refused}"
+    elif not is_refused:
         yield (
             f"in {span} at this rate, packets exceed {duration_text(out.level_ns)} with"
             f" {out.exceeds_level:.0%}, counting kinds of bursts that were not seen"

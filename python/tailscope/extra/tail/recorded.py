@@ -137,7 +137,9 @@ def _outlook(ahead: Forecast) -> dict[str, Any]:
         "known_max_ns_ci_high": largest.told_ns(largest.known_ns[2]),
         "fit_p_value": ahead.chosen.p_value,
         "promise": ahead.promise,
-        "return_level_exceeded_probability": largest.exceeds_level,
+        "return_level_exceeded_probability": None
+        if largest.told_ns(largest.level_ns) is None
+        else largest.exceeds_level,
     }
 
 

@@ -515,9 +515,8 @@ GROUPS = (
             FigureLine(
                 ("order_doubtful",),
                 "truth",
-                "Whether packets that were seen behind the device alone, or gaps and latencies, "
-                "make it likely that the captures are in the wrong order, or that the one before "
-                "the device missed some packets.",
+                "Whether packets that were seen behind the device alone make it likely that the "
+                "captures are in the wrong order, or that the one before the device missed some.",
                 everywhere=False,
             ),
             FigureLine(

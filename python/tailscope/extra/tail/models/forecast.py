@@ -157,19 +157,26 @@ class Forecast:
         return limit
 
     @property
+    def denied(self) -> str | None:
+        """Return the reason why no level can be of a series like this; None if one can."""
+        tests = self.stationarity
+        if not tests.denied:
+            return None
+        return (
+            "the worst latencies of the bursts are not stationary: ADF"
+            f" {tests.adf.statistic:.2f} (below {tests.adf.critical:.2f} expected), KPSS"
+            f" {tests.kpss.statistic:.3f} (below {tests.kpss.critical:.3f} expected)"
+        )
+
+    @property
     def refused(self) -> str | None:
         """Return the reason why there is no return level; None if there is one."""
-        tests = self.stationarity
-        if tests.denied:
-            return (
-                "the worst latencies of the bursts are not stationary: ADF"
-                f" {tests.adf.statistic:.2f} (below {tests.adf.critical:.2f} expected), KPSS"
-                f" {tests.kpss.statistic:.3f} (below {tests.kpss.critical:.3f} expected)"
-            )
+        if self.denied is not None:
+            return self.denied
         if self.largest.told_ns(self.largest.level_ns) is None:
             return (
-                "the bursts that were seen are too few to bound it: the largest is as likely as not"
-                f" more than {PRIOR.new_times:g} times as large as all of them"
+                "the bursts that were seen are too few to bound it: the model ends there, at"
+                f" {PRIOR.new_times:g} times the largest of them"
             )
         return None
 

@@ -102,10 +102,9 @@ class TailModel:
     @property
     def refused(self) -> str | None:
         """Return the reason why there is no return level; None if there is one."""
-        ahead = self.ahead if self.horizon is None else self.horizon.forecast
-        if ahead.refused is None or self.horizon is None:
-            return ahead.refused
-        return f"of the whole run: {ahead.refused}"
+        if self.horizon is None or self.horizon.forecast.denied is None:
+            return self.ahead.refused
+        return f"of the whole run: {self.horizon.forecast.denied}"
 
     def estimates(self) -> dict[str, Estimate]:
         """Return shape, scale and level, with intervals by the requested method."""

@@ -200,7 +200,8 @@ class Largest(NamedTuple):
     def recurs(self, at: int = -1) -> float:
         """Return the probability that bursts of a region come, or larger ones."""
         outside = 1 - sum(region.probability for region in self.regions)
-        return sum(region.probability for region in self.regions[at:]) + outside / 2
+        above = 0.0 if self.told_ns(self.high_ns) is None else outside / 2
+        return sum(region.probability for region in self.regions[at:]) + above
 
 
 class NextQuantile(NamedTuple):
@@ -325,11 +326,11 @@ def largest(
         level_ns = _law(latency, recurring, prior).quantile_ns(0.5)
     if is_longer:
         level_ns = max(level_ns, *maxima)
-    regions = _regions(law, (low_ns, high_ns), maxima, prior, keeps_low=is_central)
+    end_ns = _end_ns(every, prior)
+    regions = _regions(law, (low_ns, high_ns), maxima, prior, end_ns, keeps_low=is_central)
     median_ns = float(np.clip(known.quantile_ns(0.5), known_low_ns, known_high_ns))
     most_ns = regions[-1].high_ns
     known_ns = min(known_low_ns, most_ns), min(median_ns, most_ns), min(known_high_ns, most_ns)
-    end_ns = _end_ns(every, prior)
     return Largest(regions, known_ns, seen_ns, min(level_ns, high_ns), end_ns, law)
 
 
@@ -349,7 +350,7 @@ def next_quantiles(
     delayed = [run.delayed_ns(latency) for run in every]
     ahead_ns = sum(run.duration_ns for run in own) / len(own)
     no_burst = _rates(_Seen.bursts(every, len(own), latency), prior).few(ahead_ns)
-    foretold = []
+    foretold, end_ns = [], _end_ns(every, prior)
     for at, quantile in enumerate(QUANTILES):
         known = [value for run in own if (value := run.quantiles_ns[at]) is not None]
         if len(known) == len(own):
@@ -369,11 +370,12 @@ def next_quantiles(
             law = _law(latency, few, prior)
             ends = law.ends_ns(level, known)
             if len(own) > 1:
-                regions = _regions(law, ends, known, prior)
+                regions = _regions(law, ends, known, prior, end_ns)
             else:
                 # One run does not tell how far a further one's quantile may be from its own.
-                regions = (Region(*ends, law.probability(ends[1]) - law.probability(ends[0])),)
-            foretold.append(NextQuantile(quantile, regions, _end_ns(every, prior)))
+                upto = 1.0 if ends[1] >= end_ns else law.probability(ends[1])
+                regions = (Region(*ends, upto - law.probability(ends[0])),)
+            foretold.append(NextQuantile(quantile, regions, end_ns))
     return tuple(foretold)
 
 
@@ -527,15 +529,21 @@ def _regions(
     ends_ns: tuple[float, float],
     maxima: Sequence[float],
     prior: Prior,
+    end_ns: float,
     *,
     keeps_low: bool = False,
 ) -> tuple[Region, ...]:
-    """Leave out of an interval where the largest hardly lies, but nothing near what was seen."""
+    """Leave out of an interval where the largest hardly lies, but nothing near what was seen.
+
+    All that is larger counts to a region that only the end of the model bounds.
+    """
     low_ns, high_ns = ends_ns
     inner = law.latency_ns[(law.latency_ns > low_ns) & (law.latency_ns < high_ns)]
     edges = np.concatenate([[low_ns], inner, [high_ns]])
     logs = np.log(np.maximum(edges, 1))
     at = np.interp(logs, np.log(law.latency_ns), law.below)
+    if high_ns >= end_ns:
+        at[-1] = 1
     mass = np.diff(at)
     order = np.argsort(mass)
     is_kept = np.ones(len(mass), bool)

@@ -134,6 +134,8 @@ def strongest(arrival_ns: Times, wait_ns: Times) -> FoundComb | str:
 
 def _strongest(arrival_ns: Times, wait_ns: Times) -> FoundComb | str:
     """Find the clock that explains departures best, at the threshold where it does."""
+    if not len(arrival_ns):
+        return "no work of the device is alike often enough to tell which of it is late"
     tried, came = thresholds(wait_ns), Arrivals(arrival_ns)
     loudest: list[Peak] = []
     candidates: list[_Candidate] = []
