@@ -270,8 +270,8 @@ def _sentence(finding: Finding, pair_s: float) -> str:
 def _why_busy(judge: Judge) -> str:
     stood = f"this machine is too busy: the generator stood still for {judge.stalled_share:.0%}"
     if judge.others is None:
-        can_be_told = os.geteuid() != 0
-        cause = "; root can leave out the packets that met other programs" * can_be_told
+        is_root = os.geteuid() == 0
+        cause = "" if is_root else "; root can leave out the packets that met other programs"
     else:
         shares = (f"{name} {share:.0%}" for name, share in judge.others.items())
         cause = f", and others had its CPUs and the device's: {', '.join(shares) or 'none'}"
