@@ -21,9 +21,10 @@ FOLDER = PAGE.parent / "pictures"
 TEMPLATE = Path(__file__).with_name("template.txt")
 METADATA = re.compile(r"\s*<metadata>.*?</metadata>", re.DOTALL)
 OURS = ("tailscope-memif", "tailscope")
+_DOUBTFUL_SHARE = 0.1
 _DOUBT = (
-    "**More programs wanted the CPUs than there were, so the devices could not keep their laws:"
-    " this run shows what the page has to show, and does not rank the instruments.**\n"
+    "**The devices could not keep their laws beside so much else: this run shows what the page has"
+    " to show, and does not rank the instruments.**\n"
 )
 _UNITS = {"s": 1e9, "ms": 1e6, "µs": 1e3}
 QUANTILES = ("p50", "p90", "p99", "p99.9", "p99.99", "p99.999", "p99.9999")
@@ -38,9 +39,9 @@ def page(board: dict[str, Any]) -> str:
         duration=f"{board['duration_ns'] / 1e9:g} s",
         repeats=_repeats(board),
         cpus=board["cpus"],
-        doubt=_DOUBT if max(board["load_before"], board["load_after"]) > board["cpus"] else "",
-        load_before=board["load_before"],
-        load_after=board["load_after"],
+        others=f"{board['others_cpu_share']:.1%}",
+        doubt=_DOUBT if board["others_cpu_share"] > _DOUBTFUL_SHARE else "",
+        picture_quantile=pictures.QUANTILE,
         devices=_table(("name", "device"), board["truths"].items()),
         tables="\n\n".join(_truth(board, truth) for truth in board["truths"]),
         configurations=", ".join(_configurations(board)),
@@ -139,7 +140,7 @@ def _losses(board: dict[str, Any]) -> str:
     """Say which figures an instrument other than tailscope told more truly."""
     rows, cases = [], 0
     for truth in board["truths"]:
-        for name in ("p50", "p90", "p99", "mean", "lost", "reordered"):
+        for name in (*QUANTILES, "mean", "lost", "reordered"):
             cells = [
                 cell
                 for cell in board["cells"]

@@ -45,6 +45,7 @@ def command(
     """
     from tailscope.cli.live import LiveLine
     from tailscope.extra.instruments.board import INSTRUMENTS, measure
+    from tailscope.extra.instruments.cpu_time import cpu_time, others_share
     from tailscope.extra.instruments.truths import truths as all_truths
     from tailscope.testbed.cores import pick_cores, read_topology
 
@@ -53,15 +54,14 @@ def command(
     names = _chosen("--instruments", instruments, INSTRUMENTS, "instrument")
     wanted = {name: known[name] for name in _chosen("--truths", truths, known, "truth")}
     cores = pick_cores(read_topology(), ("generator", "dut"), cpus)
-    load_before = os.getloadavg()[0]
+    began = cpu_time()
     about = {truth: each.about for truth, each in wanted.items()}
     settings = {"rate_pps": rate_pps, "duration_ns": duration_ns, "repeats": repeats}
 
     def keep(board: Board) -> None:
         """Write what there is: hours of measurements shall not be lost by what comes later."""
-        load = {"load_before": load_before, "load_after": os.getloadavg()[0]}
-        load["cpus"] = os.cpu_count() or 1
-        content = {**settings, **load, "truths": about, **_content(names, board)}
+        machine = {"cpus": os.cpu_count() or 1, "others_cpu_share": others_share(began, cpu_time())}
+        content = {**settings, **machine, "truths": about, **_content(names, board)}
         write_json(json_file, content)
 
     with LiveLine(quiet=quiet) as line:

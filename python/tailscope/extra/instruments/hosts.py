@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import time
 from contextlib import ExitStack, contextmanager, suppress
@@ -69,11 +67,11 @@ class Hosts:
             self._wait_bound(process, port, log)
             yield
         finally:
-            with suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGINT)
+            process.terminate()
             try:
-                process.wait(_ENDS_S)
-            except subprocess.TimeoutExpired:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_ENDS_S)
+            finally:
                 process.kill()
                 process.wait()
 
