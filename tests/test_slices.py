@@ -159,6 +159,20 @@ def test_a_cut_end_and_disorder_are_told_once(tmp_path: Path) -> None:
     assert_same(slices.merge(parts_of(pre, post, split)[0]), whole, pre)
 
 
+def test_parts_keep_the_doubt_of_the_order(tmp_path: Path) -> None:
+    """Packets seen behind the device alone speak against it, and so in every part, sent or not."""
+    tailed = [1_000 + (at * 37 % 911) ** 3 // 100_000 for at in range(4_000)]
+    pre, post = captures.pair(tmp_path, tailed)
+    sent = captures.packets(pre.read_bytes())
+    pre.write_bytes(captures.pcap([packet for at, packet in enumerate(sent) if at % 50]))
+    whole = tailscope.analyze(pre, post, window="1ms")
+    assert whole.summary["order_doubtful"]
+    split = slices.split(pre, post, at_most=5, window="1ms")
+    parts, _ = parts_of(pre, post, split)
+    here = slices.analyze_slice(pre, post, split.slices[0])
+    assert_same(slices.merge([here, *parts[1:]]), whole, pre)
+
+
 def test_a_pipe_cannot_be_divided(pair: tuple[Path, Path], tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.pcap"
     os.mkfifo(pipe)

@@ -29,7 +29,7 @@ use crate::variation::Variation;
 use crate::worst::{Worst, worst_of};
 
 /// Goes up whenever other bytes are written.
-pub const ENCODING_VERSION: u32 = 7;
+pub const ENCODING_VERSION: u32 = 8;
 
 const SLICE: &str = "slice";
 const PART: &str = "part";
@@ -230,6 +230,7 @@ fn write_basis(to: &mut Writing, basis: &Basis) {
     to.number(basis.copies_ns);
     to.number(basis.two_way.into());
     to.number(basis.routed.into());
+    to.number(basis.gains.into());
     for flows in [&basis.back, &basis.back_behind] {
         to.list(&flows.iter().collect::<Vec<_>>(), |to, (from, into)| {
             to.list(from, |to, byte| to.number((*byte).into()));
@@ -254,7 +255,7 @@ fn read_basis(from: &mut Reading<'_>) -> Result<Basis, Error> {
         u32::try_from(limit).map_err(|_| from.flaw(limit, "less than 2^32"))
     };
     let (limit_bytes, copies_ns) = (from.option(limit)?, from.number()?);
-    let (two_way, routed) = (read_flag(from)?, read_flag(from)?);
+    let (two_way, routed, gains) = (read_flag(from)?, read_flag(from)?, read_flag(from)?);
     let flow = |from: &mut Reading<'_>| Ok((read_bytes(from)?, read_bytes(from)?));
     let back = from.list(flow)?.into_iter().collect();
     let back_behind = from.list(flow)?.into_iter().collect();
@@ -264,8 +265,8 @@ fn read_basis(from: &mut Reading<'_>) -> Result<Basis, Error> {
     from.expect(grid.ns > 0 && grid.ticks > 0, "none", "a grid")?;
     let tried = from
         .list(|from| Ok(Tried { key: from.text()?, matched: from.count()?, of: from.count()? }))?;
-    // Where packets travel both ways, no pair is divided; and a part warns of nothing that the whole has shown.
-    let (forth, gains) = (BTreeSet::new(), false);
+    // Where packets travel both ways, no pair is divided.
+    let forth = BTreeSet::new();
     Ok(Basis {
         limit_bytes,
         copies_ns,
