@@ -105,6 +105,24 @@ def test_packets_that_never_came_count() -> None:
     assert lost.difference.value == pytest.approx(0.02)
 
 
+def test_losses_in_few_blocks_count() -> None:
+    """They move no median of pairs, and B loses 2 % all the same."""
+    rng, judge = np.random.default_rng(1), Judge([parse_limit("lost>+0.1%")])
+    for number in range(25):
+        judge.add(Pair(block(rng), block(rng, lost=500 * (number == 7)), b_was_first=False))
+    [finding] = judge.findings
+    assert finding.outcome is Outcome.INCONCLUSIVE
+    assert finding.difference.low <= 0 < finding.difference.high == pytest.approx(0.02)
+
+
+def test_the_last_pairs_count_too() -> None:
+    judge = judged("p50>+0.001%", 9)
+    [early] = judge.findings
+    judge.finish()
+    [late] = judge.findings
+    assert (early.pairs, late.pairs) == (8, 9)
+
+
 def test_blocks_in_which_the_instrument_stalled_are_set_aside() -> None:
     [finding] = judged("p50>+5%", 8, stalled=0.6).findings
     assert (finding.pairs, finding.set_aside) == (0, 8)
@@ -117,6 +135,7 @@ def test_what_depends_on_the_instrument_is_not_decided() -> None:
     [finding] = judged("p50>+5%", 200, factor=1.2, stalled=0.2).findings
     assert finding.outcome is Outcome.INCONCLUSIVE
     assert finding.difference.low < 0.05 < finding.difference.high
+    assert finding.pairs_to_settle is None
 
 
 def test_both_ends_are_of_all_packets_that_were_sent() -> None:

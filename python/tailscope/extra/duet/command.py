@@ -167,6 +167,7 @@ def _measure(
             if not judge.findings:
                 raise
             interrupted = True
+    judge.finish()
     lasted_s = time.monotonic() - began_s
     if not judge.findings:
         pair_s = lasted_s / max(1, judge.pairs)
@@ -195,10 +196,9 @@ def _tell(judge: Judge, lasted_s: float, json_file: str | None, junit_file: Path
     from tailscope.verdict.verdict import Outcome, worst
 
     outcome = worst(finding.outcome for finding in judge.findings)
-    pair_s = lasted_s / judge.pairs
     if json_file != STANDARD:
         for finding in judge.findings:
-            say(f"{finding.limit.text}: {finding.outcome}: {_sentence(finding, pair_s)}")
+            say(f"{finding.limit.text}: {finding.outcome}: {_sentence(finding, lasted_s)}")
         say(
             f"{counted(judge.pairs, 'pair')} of blocks in {long_text(lasted_s)}; all of this"
             f" holds together with {LEVEL:.0%}, however often it was looked at"
@@ -215,7 +215,7 @@ def _tell(judge: Judge, lasted_s: float, json_file: str | None, junit_file: Path
                 f" {', '.join(lost)} of them"
             )
     if junit_file is not None:
-        _write_junit(junit_file, judge.findings, pair_s)
+        _write_junit(junit_file, judge.findings, lasted_s)
     if json_file is not None:
         content: dict[str, object] = {
             "verdict": str(outcome),
@@ -237,7 +237,7 @@ def _short(finding: Finding) -> str:
     return f"{finding.limit.figure.name} {ends}"
 
 
-def _sentence(finding: Finding, pair_s: float) -> str:
+def _sentence(finding: Finding, lasted_s: float) -> str:
     _, low, high = finding.difference
     if not finding.is_real:
         most = max(0.0, -low, high)
@@ -263,7 +263,8 @@ def _sentence(finding: Finding, pair_s: float) -> str:
         sentence += f"; {blocks} set aside, in which the instrument stalled"
     if finding.pairs_to_settle is not None:
         more = max(1, finding.pairs_to_settle - finding.pairs)
-        sentence += f"; about {long_text(more * pair_s)} more would settle it, if it stays so"
+        more_s = more * lasted_s / finding.pairs
+        sentence += f"; about {long_text(more_s)} more would settle it, if it stays so"
     return sentence
 
 
@@ -288,12 +289,12 @@ def _text(finding: Finding, value: float) -> str:
     return ("+" if value > 0 else "") + duration_text(value)
 
 
-def _write_junit(file: Path, findings: list[Finding], pair_s: float) -> None:
+def _write_junit(file: Path, findings: list[Finding], lasted_s: float) -> None:
     from tailscope.store.atomic import write_text
     from tailscope.verdict.junit import Case, Suite, junit
 
     cases = [
-        Case(finding.limit.text, finding.outcome, _sentence(finding, pair_s))
+        Case(finding.limit.text, finding.outcome, _sentence(finding, lasted_s))
         for finding in findings
     ]
     write_text(file, junit("tailscope compare duet", [Suite("B against A", cases)]))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tailscope.compare.figures import LOST
 from tailscope.extra.duet.paired import error_of_look, pairs_of_look, pairs_to_settle, shift
 from tailscope.models.differences import Bounds
 from tailscope.models.estimate import LEVEL
@@ -16,6 +17,8 @@ from tailscope.verdict.verdict import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from tailscope.compare.limits import Limit
     from tailscope.extra.duet.paired import Pair
@@ -105,7 +108,7 @@ class Judge:
 
     def __init__(self, limits: Sequence[Limit]) -> None:
         self._compared: list[tuple[Limit, list[_Compared]]] = [(limit, []) for limit in limits]
-        self._looks = 0
+        self._looks = self._pairs_looked_at = 0
         self._programs_ns: Counter[str] = Counter()
         self._watched_ns = 0
         self._stalled: list[float] = []
@@ -126,9 +129,18 @@ class Judge:
             if (of_pair := _compare(pair, limit)) is not None:
                 compared.append(of_pair)
         if not self.left:
-            self._looks += 1
-            error = error_of_look(self._looks, 1 - LEVEL) / len(self._compared)
-            self.findings = [self._find(*each, error) for each in self._compared]
+            self._look()
+
+    def finish(self) -> None:
+        """Look once more at the end, at the pairs that have come since the last look."""
+        if self.findings and not self.is_decided and self.pairs > self._pairs_looked_at:
+            self._look()
+
+    def _look(self) -> None:
+        self._looks += 1
+        self._pairs_looked_at = self.pairs
+        error = error_of_look(self._looks, 1 - LEVEL) / len(self._compared)
+        self.findings = [self._find(*each, error) for each in self._compared]
 
     @property
     def left(self) -> int:
@@ -181,11 +193,14 @@ class Judge:
             return Finding(limit, Outcome.INCONCLUSIVE, nothing, 0, set_aside, None)
         *differences, shares, undiscounted = np.array(compared).T
         ends = [shift(of_end, error) for of_end in differences]
+        if limit.figure == LOST:
+            ends = [_with_mean(end, of) for end, of in zip(ends, differences, strict=True)]
         most = math.log1p(limit.share) if limit.share else limit.added
         outcomes = {_outcome(each, most) for each in ends}
         outcome = outcomes.pop() if len(outcomes) == 1 else Outcome.INCONCLUSIVE
         wanted = None
-        if outcome is Outcome.INCONCLUSIVE:
+        is_on_one_side = len({each.value > most for each in ends}) == 1
+        if outcome is Outcome.INCONCLUSIVE and is_on_one_side:
             wants = [pairs_to_settle(each, most, len(compared)) for each in ends]
             numbers = [want for want in wants if want is not None]
             wanted = max(numbers) if len(numbers) == len(wants) else None
@@ -230,6 +245,12 @@ def _compare(pair: Pair, limit: Limit) -> _Compared | None:
 def _difference(figures: Sequence[int], limit: Limit) -> float:
     a, b = figures
     return math.log(b / a) if limit.share else float(b - a)
+
+
+def _with_mean(bounds: Bounds, differences: NDArray[np.float64]) -> Bounds:
+    """Include the mean: losses in few blocks move no median, and are losses all the same."""
+    lost_more = float(np.mean(differences))
+    return Bounds(bounds.value, min(bounds.low, lost_more), max(bounds.high, lost_more))
 
 
 def _outcome(difference: Bounds, most: float) -> Outcome:
