@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 DUT, INSTRUMENT, QUEUE = "dut", "instrument", "queue"
 SERVICE, UNEXPLAINED = "service", "unexplained"
 PARTS = (SERVICE, DUT, QUEUE, INSTRUMENT, UNEXPLAINED)
+_OF_THE_INSTRUMENT = " of the instrument"
 EARLIER = "earlier packets"
 """Cause of waiting in a queue that was not held up."""
 
@@ -184,23 +185,24 @@ class Attribution:
         rest = block.held_up_ns()
         parts = {part: np.zeros_like(rest) for part in (DUT, QUEUE, INSTRUMENT)}
         waited: dict[int, Integers] = {}
-        queued = {self._earlier: block.earlier_ns, self._batch: block.batch_ns}
+        queued = {(DUT, self._earlier): block.earlier_ns, (DUT, self._batch): block.batch_ns}
         for wait in self._waits(block):
             rest = rest - wait.own_ns - wait.before_ns
             parts[wait.part] += wait.own_ns
             waited[wait.code] = waited.get(wait.code, 0) + wait.own_ns
-            queued[wait.code] = queued.get(wait.code, 0) + wait.before_ns
+            queued[wait.part, wait.code] = wait.before_ns
             if tally is not None:
                 tally.add(wait.part, self._names[wait.code], wait.own_ns)
         assert (rest >= 0).all(), "causes never take more than there is to explain"
         longest, longest_in_queue = (_Longest(len(rest), self._none) for _ in range(2))
         longest.see(self._none, rest)
-        for code, in_queue in queued.items():
+        for (part, code), in_queue in queued.items():
             parts[QUEUE] += in_queue
             longest_in_queue.see(code, in_queue)
             longest.see(code, waited.get(code, 0) + in_queue)
             if tally is not None:
-                tally.add(QUEUE, self._names[code], in_queue)
+                name = self._names[code] + _OF_THE_INSTRUMENT * (part == INSTRUMENT)
+                tally.add(QUEUE, name, in_queue)
         if tally is not None:
             self._add_rest(block, rest, waited, tally)
         parts |= {SERVICE: block.service_ns, UNEXPLAINED: rest}
@@ -346,8 +348,8 @@ def blocked_by(
         for timeline in timelines:
             left = subtract(timeline.start_ns, timeline.end_ns, pieces[0], pieces[1])
             event = timeline.event[left.owner]
-            cause = _shared(names, timeline.causes, timeline.cause[event])
-            detail = _shared(details, timeline.details, timeline.detail[event])
+            cause = shared_codes(names, timeline.causes, timeline.cause[event])
+            detail = shared_codes(details, timeline.details, timeline.detail[event])
             more: list[NDArray[Any]] = [
                 left.start,
                 left.end,
@@ -385,7 +387,7 @@ def own_work_ns(
     )
 
 
-def _shared(names: list[str], own: list[str], codes: NDArray[np.integer]) -> NDArray[np.int32]:
+def shared_codes(names: list[str], own: list[str], codes: NDArray[np.integer]) -> NDArray[np.int32]:
     """Translate codes of one list of names into codes of a shared list."""
     places = {name: place for place, name in enumerate(names)}
     places_of_own = [places.setdefault(name, len(places)) for name in own]

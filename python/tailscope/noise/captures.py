@@ -14,7 +14,14 @@ from msgspec.structs import replace
 
 from tailscope.exceptions import RunError, UsageError
 from tailscope.noise.association import associate, slow_packets
-from tailscope.noise.attribution import NEVER, SERVICE, UNEXPLAINED, Blocked, blocked_by
+from tailscope.noise.attribution import (
+    NEVER,
+    SERVICE,
+    UNEXPLAINED,
+    Blocked,
+    blocked_by,
+    shared_codes,
+)
 from tailscope.noise.clocks import align
 from tailscope.noise.counters import read_readings
 from tailscope.noise.explanation import TAIL_QUANTILE, explain_tail
@@ -162,15 +169,17 @@ def _joined(all_blocked: Sequence[Blocked]) -> Blocked:
         left = subtract(more.start_ns, more.end_ns, whole.start_ns, whole.end_ns)
         start = np.concatenate([whole.start_ns, left.start])
         order = np.argsort(start, kind="stable")
-        causes, details = len(whole.names), len(whole.details)
+        names, details = [*whole.names], [*whole.details]
+        cause = shared_codes(names, more.names, more.cause[left.owner])
+        detail = shared_codes(details, more.details, more.detail[left.owner])
         whole = Blocked(
             start[order],
             np.concatenate([whole.end_ns, left.end])[order],
-            np.concatenate([whole.cause, more.cause[left.owner] + causes])[order],
-            np.concatenate([whole.detail, more.detail[left.owner] + details])[order],
+            np.concatenate([whole.cause, cause])[order],
+            np.concatenate([whole.detail, detail])[order],
             np.concatenate([whole.is_dut, more.is_dut[left.owner]])[order],
-            [*whole.names, *more.names],
-            [*whole.details, *more.details],
+            names,
+            details,
         )
     return whole
 

@@ -95,6 +95,8 @@ def _explain(
         service_ns=usual.service_ns,
         each_ns=usual.each_ns,
         in_order=usual.in_order,
+        seen_idle=usual.seen_idle,
+        service_tainted=usual.is_tainted,
         packets=count,
         latency_ns=whole_ns,
         excess_ns=whole_ns - parts[SERVICE],

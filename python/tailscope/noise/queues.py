@@ -61,6 +61,11 @@ class Usual(NamedTuple):
     """Largest gap between departures of one batch."""
     in_order: bool
     """True if packets leave in the order of their arrival, so that their queues are known."""
+    seen_idle: bool = True
+    """True if enough packets found the device idle."""
+    is_tainted: bool = False
+    """True if the instrument's stalls touched some of the packets that `service_ns` is of, as too
+    few were free of them."""
 
 
 class Delayed(NamedTuple):
@@ -141,6 +146,7 @@ def usual_of(packets: Packets) -> Usual:
     least = 1 if each_ns is None else _LEAST
     alone = [_alone(batch, is_clean, each_ns or 0) for batch, is_clean in pairs]
     service_ns = _median(alone, least)
+    seen_idle = service_ns is not None or each_ns is None
     if service_ns is None:
         service_ns = alone_ns if each_ns is None else each_ns
     return Usual(
@@ -148,6 +154,8 @@ def usual_of(packets: Packets) -> Usual:
         service_ns if each_ns is None else min(each_ns, service_ns),
         apart_ns,
         in_order=_are_in_order(stretches),
+        seen_idle=seen_idle,
+        is_tainted=_takes_tainted(alone),
     )
 
 
@@ -206,6 +214,12 @@ def _joined(samples: Sequence[_Sample]) -> Integers:
     values_ns, is_clean = (np.concatenate(column) for column in zip(*samples, strict=True))
     clean: Integers = values_ns[is_clean]
     return clean if len(clean) >= _LEAST else values_ns
+
+
+def _takes_tainted(samples: Sequence[_Sample]) -> bool:
+    """Return whether durations that the instrument disturbed count, as the others are too few."""
+    clean = sum(int(np.count_nonzero(sample.is_clean)) for sample in samples)
+    return clean < min(_LEAST, sum(len(sample.is_clean) for sample in samples))
 
 
 def _median(samples: Sequence[_Sample], least: int = _LEAST) -> int | None:

@@ -151,6 +151,8 @@ def _verdict(associated: Associated) -> str:
     named = [row for row in associated.counters if row.is_associated]
     if named:
         return f"Associated with slow packets: {'; '.join(map(_where, named))}."
+    if not associated.counters and associated.sums:
+        return "Not enough evidence to associate the interrupts of these CPUs with slow packets."
     if not associated.counters:
         return "Not enough evidence: no counter could be tested."
     best = associated.counters[0]

@@ -251,7 +251,11 @@ def _usual_text(explanation: Explanation) -> str:
     service, each_ns = duration_text(explanation.service_ns), explanation.each_ns
     if each_ns is None:
         return f"the median takes {service}"
+    if not explanation.seen_idle:
+        return f"no packet was seen to find the device idle; one of a queue usually takes {service}"
     text = f"a packet that finds the device idle usually takes {service}"
+    if explanation.service_tainted:
+        text += ", in part because the instrument stalled"
     if each_ns == explanation.service_ns:
         return text
     way = duration_text(explanation.service_ns - each_ns)

@@ -247,7 +247,8 @@ def _run(plan: AliasingRequest) -> None:
     def show() -> None:
         _print(fitted, prediction)
         if stalls is not None:
-            say(stalls_text(stalls))
+            why = "no clock that was found explains them; `tailscope explain` looks at recordings"
+            say(stalls_text(stalls, why))
         if fitted.in_batches:
             say("no latency is predicted: most packets leave in batches, and wait for each other")
         _print_left_out(tainted)

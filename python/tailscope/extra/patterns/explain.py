@@ -40,6 +40,8 @@ _FEWEST_SLOW = 10
 _WIDTH = 16
 _KNOWN = 0.5
 """A stall has a cause if so much of it has one."""
+_OPEN = 0.2
+"""Share of the tail's delay that must be unexplained for stalls without a cause to be told."""
 
 
 def explain_packets(
@@ -135,6 +137,8 @@ def stalls_beyond(series: Series, duration_ns: int) -> UnnamedStalls | None:
 
 def unnamed_stalls(run: Path, info: RunInfo, tail: Explanation, blocked: Blocked) -> str | None:
     """Say how often and for how long a device stalled without an event; None if it hardly did."""
+    if tail.parts_ns["unexplained"] < _OPEN * tail.excess_ns:
+        return None
     searched = read_series(run, info)
     series = searched.series
     if not len(series.arrival_ns):
@@ -144,7 +148,7 @@ def unnamed_stalls(run: Path, info: RunInfo, tail: Explanation, blocked: Blocked
     start_ns, end_ns = system.start_ns + searched.start_ns, system.end_ns + searched.start_ns
     known_ns = covered(start_ns, end_ns, blocked.start_ns, blocked.end_ns)
     stalls = long_gaps(system, paced_ns(series, find_pace(series, system)))
-    stalls &= _KNOWN * (end_ns - start_ns) > known_ns
+    stalls &= _KNOWN * system.longest_gap_ns > known_ns
     holds = find_holds(series, system, stalls, series.latency_ns > tail.threshold_ns)
     return None if holds is None else stalls_text(holds)
 

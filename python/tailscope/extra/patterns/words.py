@@ -52,8 +52,8 @@ def unknown_text() -> str:
     )
 
 
-def stalls_text(found: Holds | UnnamedStalls) -> str:
-    """Say how often and for how long packets were held though nothing says why."""
+def stalls_text(found: Holds | UnnamedStalls, why: str = "nothing recorded says why") -> str:
+    """Say how often and for how long packets were held, and that nothing says why."""
     least, usual, most = map(
         duration_text, (found.duration_ns_min, found.duration_ns_p50, found.duration_ns_max)
     )
@@ -65,8 +65,8 @@ def stalls_text(found: Holds | UnnamedStalls) -> str:
         else f"{count_text(found.stalls)} times, {_apart_text(found.stalls, apart)}"
     )
     return (
-        f"Unexplained stalls: nothing left the device for {lasted}, {recur}, and nothing recorded"
-        f" says why. They held {counted(found.packets, 'packet')}, {found.slow_share:.0%} of the"
+        f"Unexplained stalls: nothing left the device for {lasted}, {recur}, and {why}."
+        f" They held {counted(found.packets, 'packet')}, {found.slow_share:.0%} of the"
         " slow ones. Where the device is this machine, `tailscope run --stages on` (as root) tells"
         " where packets waited; below the kernel there are firmware, a hypervisor, and the device's"
         " own pauses."
@@ -88,8 +88,8 @@ def _apart_text(stalls: int, apart: Distances | StallDistances) -> str:
         return f"{mean} apart on average, too few to tell a period"
     if apart.period_ns is None or apart.off_share is None:
         return (
-            f"at no fixed distance: {mean} apart on average, {middle} in the median (quartiles:"
-            f" {low} and {high})"
+            f"at no period that can be told: {mean} apart on average, {middle} in the median"
+            f" (quartiles: {low} and {high})"
         )
     within = max(math.ceil(apart.off_share * 1_000) / 10, 0.1)
     which = "all" if apart.on_time == stalls - 1 else f"{apart.on_time} of the"

@@ -275,6 +275,11 @@ class Explanation(KeptRecord, frozen=True, kw_only=True):
     in_order: bool | None = None
     """True if packets leave in the order in which they came. If not, queues are not known: packets
     waited for what happened while they were there."""
+    seen_idle: bool = True
+    """True if enough packets found the device idle; else `service_ns` is that of a packet of a
+    queue."""
+    service_tainted: bool = False
+    """True if the instrument's stalls touched some of the packets that `service_ns` is of."""
     evidence: Literal["caused"] | None = "caused"
     """`caused`: events with times on the packets' clock are known, and `causes` are what they say.
     `null`: no such events are known, and `causes` is empty."""
