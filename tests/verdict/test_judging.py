@@ -352,6 +352,25 @@ def test_doubts_keep_it_from_a_verdict() -> None:
     assert_wording("verdict/coarse", "; ".join(coarse.reasons))
 
 
+def test_no_number_of_packets_settles_what_a_doubt_leaves_open() -> None:
+    few = evidence(np.full(1_000, 1_000.0), time_doubts=(Doubt("the device was emulated"),))
+    found = verdict("p99.9<1s", few)
+    assert (found.outcome, found.more_packets) == (Outcome.INCONCLUSIVE, None)
+    assert found.reasons == ("the device was emulated",)
+
+
+def test_damaged_packets_do_not_hide_a_burst_of_lost_ones() -> None:
+    """50 of 100,000 are lost together; 1,000 that came damaged are spread evenly."""
+    values = np.full(100_000, 1_000.0)
+    values[50_000:50_050] = np.inf
+    values[::100] = np.inf
+    counts = {**NONE, "lost": 50, "corrupt": 1_000}
+    burst = RunSample("run", 10_000.0, PacketSample(Taken.of(values), 50, counts))
+    found = verdict("loss<0.1%", burst)
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.as_is.design_effect == pytest.approx(99, rel=0.05)
+
+
 def test_relative_latencies_can_fail_and_not_pass() -> None:
     """An offset only adds to what they exceed, but for what drift may have added already."""
     apart: dict[str, Any] = {"time_doubts": (APART,), "drift": Drift(1e6, "it drifts")}

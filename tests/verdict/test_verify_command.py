@@ -304,6 +304,38 @@ def test_a_loss_that_is_not_proven_is_considered_both_ways(
     assert judged(tailscope, run, "loss<50%", 0)["verdict"] == "pass"
 
 
+def test_a_folder_of_runs_and_campaigns_is_judged_whole(
+    tailscope: Run, runs: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(runs / "fast", tmp_path / "first")
+    shutil.copytree(runs / "slow", tmp_path / "night" / "cell" / "run-1")
+    cell = {"name": "cell", "state": "done", "reason": None, "runs": ["cell/run-1"]}
+    campaign(tmp_path / "night", [cell])
+    found = judged(tailscope, tmp_path, "p99<1ms", 2)
+    verdicts = {each["run"]: each["verdict"] for each in found["runs"]}
+    assert verdicts == {
+        str(tmp_path / "first"): "pass",
+        str(tmp_path / "night" / "cell" / "run-1"): "fail",
+    }
+
+
+def test_packets_without_a_latency_pass_and_fail_nothing(
+    tailscope: Run, runs: Path, tmp_path: Path
+) -> None:
+    """They came, divided or merged, or while a clock was in doubt."""
+    for name in ("resegmented", "untimed"):
+        more = PACKETS + 4_000
+        sent = {"sent": more, "pre_packets": more, name: 4_000}
+        run = changed(runs / "fast", tmp_path / name, **sent)
+        (term,) = judged(tailscope, run, "p99<1ms", 3)["runs"][0]["terms"]
+        assert "4,000 packets" in term["reasons"][0]
+        assert judged(tailscope, run, "loss<1%", 0)["verdict"] == "pass"
+        # Half of the packets sent were lost among those that are timed, and a third of all.
+        sent = {"sent": 2 * more, "pre_packets": 2 * more, name: 4_000, "lost": more}
+        lossy = changed(runs / "fast", tmp_path / f"{name} lossy", **sent)
+        assert judged(tailscope, lossy, "loss<51%", 3)["verdict"] == "inconclusive"
+
+
 def test_packets_alike_pass_and_fail_nothing(tailscope: Run, runs: Path, tmp_path: Path) -> None:
     """Each of them may have taken any time, or been lost."""
 

@@ -252,14 +252,18 @@ def _judged(plan: VerifyRequest, path: Path, name: str, runs: int) -> RunVerdict
 def _named(path: Path) -> Iterator[tuple[str, Path | None, str | None]]:
     """Return the runs at a path, under names that tell them apart."""
     from tailscope.store.campaign import is_campaign, read_campaign
-    from tailscope.store.files import runs_at
+    from tailscope.store.files import campaigns_below, runs_at
 
     if is_campaign(path):
         for run in read_campaign(path):
             yield run.name, run.path, run.unfinished
-    else:
-        for each in runs_at(path) or [path]:
-            yield str(each), each, None
+        return
+    runs, campaigns = runs_at(path), campaigns_below(path)
+    for each in runs if runs or campaigns else [path]:
+        yield str(each), each, None
+    for campaign in campaigns:
+        for run in read_campaign(campaign):
+            yield f"{campaign}/{run.name}", run.path, run.unfinished
 
 
 def _print(plan: VerifyRequest, verdicts: list[RunVerdict], outcome: Outcome) -> None:
@@ -457,7 +461,7 @@ def _is(found: str) -> str:
 
 def _found_at(term: Term, finding: Finding) -> str:
     if finding.found is None:
-        return _NOTHING if finding.beyond is None else _NEVER
+        return _NOTHING if finding.beyond is None or not finding.is_known else _NEVER
     if term.is_time:
         return duration_text(finding.found)
     return f"{finding.found:.3g}" if term.kind == "loss" else count_text(int(finding.found))

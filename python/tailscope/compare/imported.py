@@ -67,7 +67,7 @@ def _quantile(q: float, sample: ImportedSample, errors: Sequence[float]) -> Meas
         return _no_estimate(at.high, errors, sample.lacks("order of packets at the quantile"))
     beyond = n - rank
     failed = 0 if sample.failed is None else sample.failed.high
-    design = packets_worth_in_time(sample.run.worst.pre_ns, beyond, failed, n)
+    design = packets_worth_in_time(sample.run.worst.pre_ns, beyond, failed, n, sample.span_ns)
     ends = {}
     for error in errors:
         _, low, high = ranks_around(q, n, design, error)

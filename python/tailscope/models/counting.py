@@ -78,25 +78,35 @@ def _dispersion_of(counts: Counts) -> float:
     return max(1.0, float(counts.var(ddof=1) / counts.mean()))
 
 
-def design_effect_in_time(sent_ns: NDArray[np.integer], beyond: int, failed: int) -> float:
+def closest(marked: Counts, some: int) -> Counts:
+    """Count some of the marked packets in each stretch, as close together as they can be."""
+    largest = np.sort(marked)[::-1]
+    return np.clip(some - (np.cumsum(largest) - largest), 0, largest)
+
+
+def design_effect_in_time(
+    sent_ns: NDArray[np.integer], beyond: int, failed: int, span_ns: int = 0
+) -> float:
     """Return the `design_effect` if only the worst packets and their times are known.
 
-    Stretches are of equal length between the first and the last of them. Packets that never came
-    are put together, as the worst burst would be.
+    Stretches are of equal length within `span_ns`, for which packets were sent; where that is not
+    known, between the first and the last of the worst. Packets that never came are put together,
+    as the worst burst would be.
     """
     dispersion = 1.0
     for marked in (beyond, *(worst for worst in _WORST if worst > beyond)):
-        counts = counts_in_time(sent_ns, marked, failed, _STRETCHES)
+        counts = counts_in_time(sent_ns, marked, failed, _STRETCHES, span_ns)
         dispersion = max(dispersion, _dispersion_of(counts))
     return 1 + _DOUBT * (dispersion - 1)
 
 
 def counts_in_time(
-    sent_ns: NDArray[np.integer], marked: int, failed: int, stretches: int
+    sent_ns: NDArray[np.integer], marked: int, failed: int, stretches: int, span_ns: int = 0
 ) -> NDArray[np.int64]:
     """Count the worst packets that were sent in each stretch of time."""
     times = sent_ns.astype(np.int64) - int(sent_ns.min())
-    at = times[: max(0, marked - failed)] * stretches // (int(times.max()) + 1)
+    lasted_ns = max(span_ns, int(times.max()) + 1)
+    at = times[: max(0, marked - failed)] * stretches // lasted_ns
     counts = np.bincount(at, minlength=stretches)
     counts[0] += min(marked, failed)
     return counts

@@ -63,15 +63,18 @@ def packets_worth_of(counts: NDArray[np.int64], packets: int) -> float:
 
 
 def packets_worth_in_time(
-    sent_ns: NDArray[np.integer], beyond: int, failed: int, packets: int
+    sent_ns: NDArray[np.integer], beyond: int, failed: int, packets: int, span_ns: int = 0
 ) -> float:
-    """Return the design effect if only the worst packets and their times are known."""
+    """Return the design effect if only the worst packets and their times are known.
+
+    `span_ns` is how long packets were sent, and 0 where that is not known.
+    """
     share = beyond / packets
     if not 0 < share < 1:
         return 1.0
     effect = 1.0
     for stretches in _STRETCHES:
-        counts = counts_in_time(sent_ns, beyond, failed, stretches)
+        counts = counts_in_time(sent_ns, beyond, failed, stretches, span_ns)
         variance = float((counts * (stretches / packets)).var(ddof=1))
         effect = max(effect, variance * packets / stretches / (share * (1 - share)))
     return 1 + _DOUBT * (effect - 1)

@@ -65,6 +65,13 @@ def runs_at(path: Path) -> list[Path]:
     return sorted(each.parent for each in path.glob(f"*/{layout.RUN}"))
 
 
+def campaigns_below(path: Path) -> list[Path]:
+    """The campaigns right below a folder that is no run."""
+    if is_there(path, layout.RUN):
+        return []
+    return sorted(each.parent for each in path.glob(f"*/{layout.CAMPAIGN}"))
+
+
 def named_below(path: Path, otherwise: str) -> str:
     """Return a hint that names a run right below a folder, if there is one."""
     below = runs_at(path)

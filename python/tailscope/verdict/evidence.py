@@ -207,6 +207,10 @@ class _Counts:
         """Return a count; 0 if the run does not have it."""
         return 0 if self._summary.get(name) is None else self.needed(name)
 
+    def untimed(self) -> int:
+        """Packets that were seen on both sides, and have no latency."""
+        return self.of("untimed") + self.of("resegmented")
+
     def unproven(self) -> int:
         """Lost packets that may have come out in another form; older runs do not tell."""
         lost, proven = self.of("lost"), self._summary.get("lost_proven")
@@ -342,6 +346,11 @@ def _least(packets: _Packets, counts: _Counts) -> tuple[PacketSample | None, str
             f"{untimed:,} packets that were seen while one of the clocks was in doubt, so that any"
             " of them may have taken any time"
         )
+    if divided := counts.of("resegmented"):
+        reasons.append(
+            f"{divided:,} packets that came out divided or merged, so that any of them may have"
+            " taken any time; `--match-on tcp-bytes` times the bytes of TCP"
+        )
     if not reasons:
         return None, ""
     return _reading(packets, counts, with_spoilt=False), "; ".join(reasons)
@@ -363,13 +372,13 @@ def _reading(packets: _Packets, counts: _Counts, *, with_spoilt: bool) -> Packet
     else:
         lost = max(0, lost - counts.unproven() - _lost_by_neighbours(packets, counts))
     ends = (packets.as_is, packets.least) if with_spoilt else (packets.least, packets.as_is)
-    untimed = counts.of("untimed") if with_spoilt else 0
+    untimed = counts.untimed() if with_spoilt else 0
     taken = Taken(
         ends[0],
         lost + untimed + sum(map(counts.of, _FAILED)),
         partial(packets.batches, with_spoilt=with_spoilt),
         packets.first_seq,
-        instant=0 if with_spoilt else alike,
+        instant=0 if with_spoilt else alike + counts.untimed(),
     )
     counted = {name: counts.of(name) for name in ("reordered", "duplicated", "corrupt", "late")}
     if with_spoilt and unknown:

@@ -65,6 +65,18 @@ class ImportedSample:
         """All packets that were sent, or those that came where nobody counted them."""
         return self.ranks.count + (0 if self.failed is None else self.failed.high)
 
+    @property
+    def rate_pps(self) -> float | None:
+        """Rate at which packets were sent; None where nobody said it."""
+        about = self.run.info.about
+        rate = None if about is None else about.rate_pps
+        return None if rate is None else float(rate)
+
+    @property
+    def span_ns(self) -> int:
+        """Time in which packets were sent, in nanoseconds; 0 where it is not known."""
+        return int(1e9 * self.packets / self.rate_pps) if self.rate_pps else 0
+
     def lacks(self, what: str) -> str:
         """Say what was not imported."""
         return f"{what}: {self.source} does not hold that"
@@ -74,7 +86,7 @@ class ImportedSample:
         if not self.ranks.is_among_longest(limit_ns):
             return None
         failed = 0 if self.failed is None else self.failed.high
-        return design_effect_in_time(self.run.worst.pre_ns, beyond, failed)
+        return design_effect_in_time(self.run.worst.pre_ns, beyond, failed, self.span_ns)
 
 
 def judge_import(level: Level, run: Run, *, runs: int = 1) -> RunVerdict:
@@ -83,13 +95,7 @@ def judge_import(level: Level, run: Run, *, runs: int = 1) -> RunVerdict:
     statistical = sum(not term.is_observed for term in level.terms)
     error = (1 - LEVEL) / max(1, statistical * runs)
     terms = tuple(_judge_term(term, sample, error) for term in level.terms)
-    return RunVerdict(run.label, worst(each.outcome for each in terms), terms, _rate(run))
-
-
-def _rate(run: Run) -> float | None:
-    about = run.info.about
-    rate = None if about is None else about.rate_pps
-    return None if rate is None else float(rate)
+    return RunVerdict(run.label, worst(each.outcome for each in terms), terms, sample.rate_pps)
 
 
 def _judge_term(term: Term, sample: ImportedSample, error: float) -> TermVerdict:
@@ -134,11 +140,12 @@ def _judge_share(term: Term, sample: ImportedSample, error: float) -> TermVerdic
         reasons.append(sample.lacks("number of lost packets, which count as beyond"))
     design = None if limit_ns is None else sample.design_effect(limit_ns, beyond.high)
     quantile_ns = _quantile_ns(term, sample)
+    came = term.quantile is not None and rank_of(term.quantile, n) <= sample.ranks.count
+    is_known = quantile_ns is not None or not came
     if design is None:
         reasons.append(_without_order(term, sample, beyond, error))
-        return _verdict(
-            term, Finding(Outcome.INCONCLUSIVE, quantile_ns, beyond.high, n), tuple(reasons)
-        )
+        finding = Finding(Outcome.INCONCLUSIVE, quantile_ns, beyond.high, n, is_known=is_known)
+        return _verdict(term, finding, tuple(reasons))
     assert term.allowed is not None
     share = _share(beyond, n, design, error)
     outcome = Outcome.INCONCLUSIVE
@@ -146,7 +153,7 @@ def _judge_share(term: Term, sample: ImportedSample, error: float) -> TermVerdic
         outcome = Outcome.PASS
     elif share.ci_low > term.allowed:
         outcome, reasons = Outcome.FAIL, []
-    finding = Finding(outcome, quantile_ns, beyond.high, n, share, design)
+    finding = Finding(outcome, quantile_ns, beyond.high, n, share, design, is_known=is_known)
     return _verdict(term, finding, tuple(reasons))
 
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypedDict
 
 from tailscope.models.counting import (
+    closest,
     design_effect_of,
     packets_to_settle,
     share_beyond,
@@ -72,6 +73,8 @@ class Finding:
     between: tuple[float, float] | None = None
     """What the quantile is at least and at most, by the bounds that decide; infinite where packets
     never came, or too few tell; None without such bounds."""
+    is_known: bool = True
+    """False if the packet that decides came, and nothing tells what it took."""
 
     def record(self) -> JudgedReading:
         """Return the result as JSON has it."""
@@ -264,6 +267,8 @@ def _judge_term(term: Term, evidence: RunSample, error: float) -> TermVerdict:
         undecided := [finding for finding in findings if finding.outcome is Outcome.INCONCLUSIVE]
     ):
         more, why = _to_settle(undecided, findings, term, evidence)
+        if more is not None and (against := _against_more(undecided[-1], term, evidence)):
+            more, why = None, "; ".join(against)
         reasons.append(why)
     doubts = [doubt.reason for doubt in evidence.doubts_of(term) if _is_against(doubt, outcome)]
     drift = _drift_decides(term, evidence, error, outcome)
@@ -309,6 +314,19 @@ def _is_against(doubt: Doubt, outcome: Outcome) -> bool:
     )
 
 
+def _against_more(undecided: Finding, term: Term, evidence: RunSample) -> list[str]:
+    """Return the doubts about latencies that would leave it open with more packets, too."""
+    assert undecided.share is not None and term.allowed is not None
+    outcome = Outcome.PASS if undecided.share.estimate < term.allowed else Outcome.FAIL
+    return [
+        doubt.reason
+        for doubt in evidence.doubts_of(term)
+        if doubt not in evidence.doubts
+        and _is_against(doubt, outcome)
+        and not (outcome is Outcome.FAIL and doubt is APART)
+    ]
+
+
 def _to_settle(
     undecided: list[Finding], findings: list[Finding], term: Term, evidence: RunSample
 ) -> tuple[int | None, str]:
@@ -344,7 +362,11 @@ def _find(term: Term, reading: PacketSample, error: float) -> Finding:
         outcome = Outcome.PASS if term.is_met_by(value) else Outcome.FAIL
         return Finding(outcome, shown, beyond, n)
     assert beyond is not None
-    design = design_effect_of([*map(reading.taken.in_stretches, _marked_from(term, reading))])
+    marked = [*map(reading.taken.in_stretches, _marked_from(term, reading))]
+    if term.kind == "loss":
+        # Which of the packets that have no latency were lost is not known.
+        marked = [closest(counts, reading.lost) for counts in marked]
+    design = design_effect_of(marked)
     share = share_beyond(beyond, n, design=design, error=error)
     tolerated = total = None
     if share.ci_high < term.allowed:
