@@ -31,6 +31,7 @@ from tailscope.extra.standards.rates import (
     Trial,
     loss_goals,
     loss_ratio,
+    service_level_goal,
 )
 
 if TYPE_CHECKING:
@@ -169,6 +170,27 @@ def test_a_level_is_a_goal() -> None:
     assert ndr.limited_by == pdr.limited_by == LOSS
     assert met.limited_by == LEVEL and met.goal == "p99.9<10us"
     assert holds(met, 900_000)
+
+
+def test_a_level_that_depends_on_stalls_does_not_lower_the_loss_goals() -> None:
+    """From 20,000 packets/s on, whether the level is met depends on the instrument's stalls."""
+    device = Device(87_400)
+
+    def measure(rate_pps: int) -> Trial:
+        meets = None if rate_pps > 20_000 else True
+        return Trial(rate_pps, {**device(rate_pps).figures, "meets_level": meets})
+
+    goals = [*loss_goals(PDR), service_level_goal()]
+    ndr, pdr, level = Search(PLAN, goals, measure).run()
+    assert holds(ndr, 87_400) and holds(pdr, 87_400 / (1 - PDR))
+    assert holds(level, 20_000) and level.limited_by == INSTRUMENT
+
+
+def test_a_large_loss_may_be_allowed_and_no_larger_one() -> None:
+    """Twice the capacity loses a half, and more than that is too much."""
+    capacity_pps = 80_000
+    _, pdr = search(Device(capacity_pps), loss_goals(0.5))
+    assert holds(pdr, 2 * capacity_pps)
 
 
 def test_what_carries_all_is_limited_by_the_search() -> None:

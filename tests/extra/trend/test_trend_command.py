@@ -187,6 +187,22 @@ def test_noise_from_step_to_step_is_no_proof(runs: Path) -> None:
     assert finding.outcome == "inconclusive" and "vary too much" in finding.reason
 
 
+def test_a_newest_step_without_a_figure_passes_nothing(runs: Path) -> None:
+    with catalogue_of([runs]) as catalogue:
+        rows = [row for row in choose(catalogue) if row["run"].startswith("night")]
+    rows.sort(key=lambda row: row["written_utc"])
+    for row in rows:
+        row["summary"]["latency_ns_p50"] = 5_000
+    limits = [parse_limit("p50>+10%")]
+    outcomes = []
+    for _ in range(2):
+        experiments, _ = experiments_of(rows, Order())
+        [trend] = trends_of(experiments, [METRICS["p50"]], limits)
+        outcomes.append((trend.findings[0].outcome, "no such figure" in trend.findings[0].reason))
+        rows[-1]["summary"]["latency_ns_p50"] = None
+    assert outcomes == [("pass", False), ("inconclusive", True)]
+
+
 def test_the_newest_steps_of_a_long_series_count(runs: Path) -> None:
     with catalogue_of([runs]) as catalogue:
         [row, *_] = choose(catalogue)

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from tailscope.verdict.slo import Level as ServiceLevel
 
     Figures = Mapping[str, Any]
-    Level = Callable[[Figures], float]
-    """The distance of a trial's figures from a level: 0 where they meet it, at most 1."""
+    Level = Callable[[Figures], float | None]
+    """The distance of a trial's figures from a level: 0 where they meet it, at most 1; None where
+    that depends on the instrument's stalls."""
     Measure = Callable[[int], "Trial"]
 
 LOSS, LEVEL = "loss", "level"
@@ -63,10 +64,7 @@ class Trial:
             return f"{figures['unsent']:,} packets unsent"
         if figures["lost_in_instrument"]:
             return f"{figures['lost_in_instrument']:,} packets lost in the instrument"
-        if not figures["sent"]:
-            return "no packet sent"
-        hangs = figures.get(_MEETS, True) is None
-        return "whether it meets the level depends on the instrument's stalls" if hangs else None
+        return None if figures["sent"] else "no packet sent"
 
     @property
     def carried(self) -> float:
@@ -124,7 +122,12 @@ def loss_goals(pdr_loss: float) -> list[RateGoal]:
 
 def service_level_goal() -> RateGoal:
     """The service level that trials were held against (`trials_of`)."""
-    return RateGoal("level", lambda figures: 0.0 if figures[_MEETS] else 1.0)
+
+    def level(figures: Figures) -> float | None:
+        meets: bool | None = figures[_MEETS]
+        return None if meets is None else float(not meets)
+
+    return RateGoal("level", level)
 
 
 @dataclass(frozen=True)
@@ -225,24 +228,22 @@ class Search:
         carried = sum(trial.invalid is None for trial in self.controls)
         return BACK_PRESSURE if 2 * carried > _TRIES else INSTRUMENT
 
-    def valid_trial(self, rate_pps: int) -> Trial | None:
-        """Try a rate until that says something of the device; None beyond the instrument."""
-        limit = self.instrument_limit_pps
-        if limit is not None and rate_pps >= limit:
-            return None
+    def ratio(self, rate_pps: int, level: Level) -> float | Trial:
+        """Try a rate until that says something of the device; a trial beyond the instrument."""
+        if self._beyond is not None and rate_pps >= self._beyond.rate_pps:
+            return self._beyond
+        tried = []
         for _ in range(_TRIES):
             trial = self.measure(rate_pps)
+            tried.append(trial)
             self.trials.append(trial)
             self.tell(trial, False)
-            if trial.invalid is None:
-                return trial
-        self._beyond = trial
-        return None
-
-    def carried_beyond_pps(self) -> float:
-        """Return how much came back of the rate that is beyond the instrument."""
-        assert self._beyond is not None
-        return self._beyond.rate_pps * self._beyond.carried
+            ratio = None if trial.invalid else level(trial.figures)
+            if ratio is not None:
+                return ratio
+        if all(trial.invalid for trial in tried):
+            self._beyond = trial
+        return trial
 
     def _look_without_device(self) -> None:
         """Try the rate that could not be sent without the device: does the instrument carry it."""
@@ -261,6 +262,9 @@ class _SharedTrials:
 
     def __init__(self, search: Search, goals: Sequence[RateGoal]) -> None:
         self._search, self._goals, self._level = search, goals, goals[0].level
+        most = max(goal.most for goal in goals)
+        self._most_ratio = max(_MOST_HINT, (1 + most) / 2)
+        self._beyond: Trial | None = None
         plan = search.plan
         self._searching = GoalSearch(
             [
@@ -289,10 +293,12 @@ class _SharedTrials:
         return list(map(self._found, self._goals, self._searching.bounds()))
 
     def _ratio_of(self, load: Load) -> float | Beyond:
-        trial = self._search.valid_trial(load.rate_pps)
-        if trial is None:
-            return Beyond(self._search.carried_beyond_pps())
-        return min(self._level(trial.figures), _MOST_HINT)
+        if self._beyond is None or load.rate_pps < self._beyond.rate_pps:
+            ratio = self._search.ratio(load.rate_pps, self._level)
+            if isinstance(ratio, float):
+                return min(ratio, self._most_ratio)
+            self._beyond = ratio
+        return Beyond(self._beyond.rate_pps * self._beyond.carried)
 
     def _found(self, goal: RateGoal, known: GoalBounds) -> RateFound:
         limit = self._limit(goal, known.lower_pps, known.upper_pps)
@@ -305,7 +311,7 @@ class _SharedTrials:
         has_failed = any(
             trial.rate_pps == fails_at
             and not trial.invalid
-            and goal.level(trial.figures) > goal.most
+            and (goal.level(trial.figures) or 0.0) > goal.most
             for trial in search.trials
         )
         if not has_failed:

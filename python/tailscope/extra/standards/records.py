@@ -148,9 +148,10 @@ class RecoveryFound(Section, frozen=True, kw_only=True):
     repetitions: Count
     """Number of trials."""
     has_lost: bool
-    """True if the overload made the device lose frames in every trial."""
+    """True if the overload made the device lose frames in a trial."""
     recovery_s_mean: float
-    """From the lower rate to the last lost frame, mean of the trials: the reported value."""
+    """From the lower rate to the last lost frame, mean of the trials: the reported value. A trial
+    without loss counts as 0."""
     recovery_s_max: float
     """The longest of them."""
 

@@ -277,8 +277,9 @@ class _Teller:
 
         self._number += 1
         what = f"loss {loss_ratio(trial.figures):.4%}"
-        if (meets := trial.figures.get("meets_level")) is not None:
-            what += ", level met" if meets else ", level not met"
+        if "meets_level" in trial.figures:
+            met = {True: "met", False: "not met", None: "depends on the instrument's stalls"}
+            what += f", level {met[trial.figures['meets_level']]}"
         if trial.invalid is not None:
             what = f"invalid: {trial.invalid}"
         elif is_control:
@@ -296,11 +297,12 @@ def _print(
     header = ["", "packets/s"]
     if forecast is not None:
         from tailscope.cli.model.overload import interval_text
+        from tailscope.extra.standards.rates import BACK_PRESSURE, LOSS
 
         predicted = forecast.prediction.rate_max_pps
         header.append("prediction error")
         for each, row in zip(found, rows, strict=True):
-            rate = each.rate_pps
+            rate = each.rate_pps if each.limited_by in (LOSS, BACK_PRESSURE) else None
             row.append(_NOTHING if rate is None else f"{predicted.estimate / rate - 1:+.1%}")
         interval = f"(95 %: {interval_text(predicted)})"
         rows.append(["R_max, predicted", _rate(round(predicted.estimate)), interval])

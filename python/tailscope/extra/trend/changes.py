@@ -218,6 +218,10 @@ def _judge(trend: Trend, limit: Limit, error: float) -> Finding:
     reason = _reason(trend, outcome)
     if not trend.changes and outcome is Outcome.FAIL:
         outcome = Outcome.INCONCLUSIVE
+    newest = trend.experiment.steps[-1]
+    if outcome is Outcome.PASS and series.steps[-1] is not newest:
+        outcome = Outcome.INCONCLUSIVE
+        reason = f"the newest step, {newest.name}, has no such figure"
     whole = Bounds(
         excess[0].value, min(each.low for each in excess), max(each.high for each in excess)
     )
