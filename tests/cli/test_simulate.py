@@ -275,6 +275,11 @@ def test_latencies_of_unknown_offset_are_not_faster(
     rows = {row["figure"]: row for row in json.loads(done.stdout)["comparisons"][0]["figures"]}
     assert rows["p50"]["verdict"] == "unclear" and "offset" in rows["p50"]["reason"]
     assert rows["lost"]["verdict"] == "no difference"
+    saved = tmp_path / "b.json"
+    assert tailscope("compare", "save", tmp_path / "runs" / "b", "--out", saved).returncode == 0
+    words = ("compare", "baseline", saved, tmp_path / "runs" / "a", "--json", "-")
+    again = json.loads(tailscope(*words).stdout)["comparisons"][0]["figures"]
+    assert {row["figure"]: row["verdict"] for row in again}["p50"] == "unclear"
 
 
 def test_a_constant_latency_is_measured(

@@ -237,6 +237,30 @@ def test_the_worst_limit_decides(tailscope: Run, runs: Path) -> None:
     assert (found["verdict"], verdicts) == ("fail", ["pass", "inconclusive", "fail"])
 
 
+def test_what_never_came_passes_no_limit(runs: Path) -> None:
+    words = (runs / "a", runs / "late", "--single", "--fail-on", "p99>+6s, p50>+50%")
+    judged, came = compared(*words, expected=3)["comparisons"][0]["limits"]
+    assert (judged["verdict"], came["verdict"]) == ("inconclusive", "pass")
+    assert any("never came" in reason for reason in judged["reasons"])
+
+
+def test_a_run_stands_on_one_side(tailscope: Run, runs: Path) -> None:
+    for sides in ((runs, runs / "b"), (runs / "b", runs)):
+        done = tailscope("compare", *sides)
+        assert (done.returncode, code_of(done)) == (1, "run-on-both-sides")
+
+
+def test_intervals_in_the_table_are_those_of_the_file(tailscope: Run, runs: Path) -> None:
+    by_name = figures(compared(runs / "lossy", runs / "a"))
+    said = tailscope("compare", runs / "lossy", runs / "a").stdout
+    found = re.search(r"^lost .* (-[\d.]+) to ", said, re.M)
+    assert found is not None
+    least = -by_name["lost"]["baseline_ci_high"]
+    assert least < -600 / PACKETS
+    shown = max(least, by_name["lost"]["difference_ci_low"])
+    assert float(found[1]) == pytest.approx(100 * shown)
+
+
 def test_a_device_does_not_get_faster_by_dropping(
     capsys: pytest.CaptureFixture[str], runs: Path
 ) -> None:
@@ -269,11 +293,15 @@ def test_packets_that_never_came_do_not_differ_by_the_window(
         )
 
 
-def test_a_single_burst_of_lost_packets_is_one_event(runs: Path) -> None:
+def test_a_single_burst_of_lost_packets_is_one_event(
+    capsys: pytest.CaptureFixture[str], runs: Path
+) -> None:
     """The other run may have had the same and met none."""
     by_name = figures(compared(runs / "a", runs / "lossy"))
     assert by_name["lost"]["candidate"] == pytest.approx(600 / PACKETS)
-    assert by_name["lost"]["verdict"] == "no difference"
+    assert by_name["lost"]["verdict"] == "unclear"
+    assert "would not have been noticed" in by_name["lost"]["reason"]
+    assert "Whether lossy loses more or fewer packets cannot be told." in capsys.readouterr().out
 
 
 def test_lost_packets_are_said_to_count_where_they_do(tailscope: Run, runs: Path) -> None:

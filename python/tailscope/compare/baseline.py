@@ -58,7 +58,7 @@ figures of a comparison.
 
 _SAME_PLAN = (
     *("dut", "wire", "platform", "direction", "rate_pps", "pattern", "burst", "size_bytes"),
-    "flows",
+    *("size_mix", "flows"),
 )
 _SAME_MACHINE = ("cpu_model", "kernel_release", "kernel_flavour")
 """Facts without which figures of two runs differ anyway."""
@@ -231,6 +231,7 @@ def _run(sample: RunFigures) -> BaselineRun:
         own={name: BaselineLatency(**own._asdict()) for name, own in sample.own.items()},
         fastest_ns=sample.fastest_ns,
         drift_ns=sample.drift_ns,
+        is_relative=sample.is_relative,
         never_came=sample.never_came,
         unsent=sample.unsent,
     )
@@ -308,6 +309,7 @@ def _figures(
         },
         fastest_ns=run.fastest_ns,
         drift_ns=run.drift_ns,
+        is_relative=run.is_relative,
         never_came=run.never_came,
         unsent=run.unsent,
     )

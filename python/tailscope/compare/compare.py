@@ -117,6 +117,11 @@ class Sides:
         """Resolution of the coarsest timestamps, in nanoseconds."""
         return max(sample.resolution_ns for sample in self.samples)
 
+    @property
+    def window_ns(self) -> float:
+        """Latency that a packet counts as that never came; infinite for imports alone."""
+        return min(sample.window_ns for sample in self.samples)
+
     def measured(self, figure: Figure) -> tuple[list[MeasuredFigure], list[MeasuredFigure]]:
         """Return a figure of the runs as they are."""
         return _of(self.baseline, figure, False), _of(self.candidate, figure, False)
@@ -132,7 +137,7 @@ class Sides:
     def never_came(self, figure: Figure) -> tuple[bool, bool]:
         """Return whether the figure of a run of either side is a packet that never came."""
         baseline, candidate = (
-            figure.is_time and any(measured.value >= self.samples[0].window_ns for measured in side)
+            figure.is_time and any(measured.value >= self.window_ns for measured in side)
             for side in self.measured(figure)
         )
         return baseline, candidate
@@ -157,10 +162,14 @@ class Sides:
             for samples, is_least in zip((self.baseline, self.candidate), least, strict=True)
         )
         value, low, high = difference(baseline, candidate, error, factor)
-        off = 0.0
-        if figure.is_time:
-            off = self.resolution_ns + factor * _drift_ns(self.baseline) + _drift_ns(self.candidate)
+        off = self.off(figure, factor)
         return Bounds(value, low - off, high + off)
+
+    def off(self, figure: Figure, factor: float = 1.0) -> float:
+        """Return by how much a difference may be off by timestamps and clocks, in its unit."""
+        if not figure.is_time:
+            return 0.0
+        return self.resolution_ns + factor * _drift_ns(self.baseline) + _drift_ns(self.candidate)
 
 
 @dataclass(frozen=True)
@@ -229,7 +238,7 @@ def _find(figure: Figure, sides: Sides, error: float) -> FigureChange:
         candidate,
         lacks=sides.lacks(figure),
         never_came=sides.never_came(figure),
-        window_ns=sides.samples[0].window_ns,
+        window_ns=sides.window_ns,
     )
     if change.lacks is not None:
         return change
@@ -243,9 +252,7 @@ def _find(figure: Figure, sides: Sides, error: float) -> FigureChange:
         return replace(change, verdict=Verdict.UNCLEAR, lacks=lacks)
     if len(verdicts) == 1:
         [verdict] = verdicts
-        if verdict is not Verdict.NONE or not figure.is_time:
-            return replace(change, verdict=verdict)
-        why = _hidden(change)
+        why = _hidden(change) if verdict is Verdict.NONE else None
         return replace(change, verdict=Verdict.UNCLEAR if why else verdict, lacks=why)
     spoilt = "; ".join(dict.fromkeys(sample.spoilt for sample in sides.samples if sample.spoilt))
     outcomes = " or ".join(map(str, verdicts))
@@ -254,13 +261,18 @@ def _find(figure: Figure, sides: Sides, error: float) -> FigureChange:
 
 
 def _hidden(change: FigureChange) -> str | None:
-    """Say why no difference can be told where even a doubling would not have been noticed."""
-    noticeable = change.noticeable
+    """Say why no difference can be told where even a doubling would not have been noticed.
+
+    Where no packet of either side is lost, that is no difference, however few packets there are.
+    """
+    noticeable, baseline = change.noticeable, abs(change.baseline.value)
     assert noticeable is not None
     if math.isinf(noticeable):
         return "too few independent packets for both ends of its interval"
-    if noticeable <= abs(change.baseline.value):
+    if noticeable <= baseline or baseline == change.candidate.value == 0:
         return None
+    if not baseline:
+        return "the baseline is 0, and so small a difference from it may be chance"
     return "even twice the baseline would not have been noticed"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tailscope.compare.figures import LOST, quantile_figure
@@ -36,8 +36,8 @@ _PERCENT = re.compile(r"(\d+(?:\.\d*)?)%", re.ASCII)
 class Limit:
     """The amount by which a figure may grow."""
 
-    text: str
-    """The limit as it was written."""
+    text: str = field(compare=False)
+    """The limit as it was written: two that differ in that alone are one."""
     figure: Figure
     share: float = 0.0
     """Allowed growth as a share of the baseline."""
@@ -151,7 +151,7 @@ def judge(limit: Limit, comparison: Comparison, error: float, *, single: bool) -
     else:
         [outcome] = outcomes
     if any(_outcome(each) is Outcome.INCONCLUSIVE for each in excesses):
-        packets, runs, text = _to_settle(excesses, sides, figure)
+        packets, runs, text = _to_settle(excesses, sides, limit)
         reasons.append(text)
     doubts = [
         f"{sample.name}: {doubt.reason}"
@@ -161,6 +161,8 @@ def judge(limit: Limit, comparison: Comparison, error: float, *, single: bool) -
     ]
     if not single and len(sides.baseline) == len(sides.candidate) == 1:
         doubts.append(_SINGLE)
+    if outcome is Outcome.PASS and sides.never_came(figure)[1]:
+        doubts.append(f"{figure.name} of {comparison.pair.candidate} is a packet that never came")
     if doubts:
         outcome = Outcome.INCONCLUSIVE
     return Judgement(limit, outcome, excesses[0], packets, runs, (*doubts, *reasons))
@@ -192,26 +194,29 @@ def _to_support(sides: Sides, figure: Figure) -> tuple[int | None, tuple[str, ..
 
 
 def _to_settle(
-    excesses: Sequence[Bounds], sides: Sides, figure: Figure
+    excesses: Sequence[Bounds], sides: Sides, limit: Limit
 ) -> tuple[int | None, int | None, str]:
     """Return the number of packets, or of runs, that decides if the difference stays what it is.
 
-    The ends come closer with the root of their number.
+    The ends come closer with the root of their number, but not what timestamps and clocks are off.
     """
+    off = sides.off(limit.figure, 1 + limit.share)
+    if len({each.value > 0 for each in excesses}) > 1:
+        return None, None, "more packets would not settle it"
     factors = []
     for each in excesses:
         reach = each.value - each.low if each.value > 0 else each.high - each.value
-        if not each.value:
+        if abs(each.value) <= off or not each.value:
             return None, None, "the difference is too close to the limit: nothing decides"
         if math.isinf(reach):
             return None, None, "there are too few independent packets for that end of the interval"
-        factors.append((reach / each.value) ** 2)
+        factors.append(((reach - off) / (abs(each.value) - off)) ** 2)
     factor = max(factors)
     most = max(len(sides.baseline), len(sides.candidate))
     if most > 1:
         runs = math.ceil(most * factor)
         return None, runs, f"about {count_text(runs)} runs of each would settle it"
-    baseline, candidate = sides.measured(figure)
+    baseline, candidate = sides.measured(limit.figure)
     packets = math.ceil(factor * max(each.packets for each in (*baseline, *candidate)))
     return packets, None, f"about {count_text(packets)} packets in each run would settle it"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tailscope.exceptions import RunError
+from tailscope.exceptions import RunError, UsageError
 from tailscope.store.campaign import is_campaign, read_campaign
 from tailscope.store.files import refuse_closed, runs_at
 from tailscope.store.layout import CAMPAIGN, RUN
@@ -97,6 +97,7 @@ def pairs_of(sources: Sequence[ComparedSide]) -> tuple[list[ComparedRuns], list[
             match = next(iter(other.cells)) if is_one_each else cell
             if match in other.cells:
                 candidates = tuple(other.cells[match])
+                _check_apart(first, other, runs, candidates)
                 names = {**first.names(cell), **other.names(match)}
                 pairs.append(
                     ComparedRuns(cell, first.name, other.name, tuple(runs), candidates, names)
@@ -110,6 +111,20 @@ def pairs_of(sources: Sequence[ComparedSide]) -> tuple[list[ComparedRuns], list[
                 if cell not in first.cells
             ]
     return pairs, left_out
+
+
+def _check_apart(
+    first: ComparedSide, other: ComparedSide, runs: Sequence[Path], candidates: Sequence[Path]
+) -> None:
+    """See that no run stands on both sides."""
+    candidate_places = {path.resolve() for path in candidates}
+    for run in runs:
+        if run.resolve() in candidate_places:
+            raise UsageError(
+                f"{run}: expected on one side, got it in {first.name} and in {other.name}",
+                code="run-on-both-sides",
+                hint="name the runs of each side, or move them to two folders",
+            )
 
 
 def _is_one_each(first: ComparedSide, other: ComparedSide) -> bool:

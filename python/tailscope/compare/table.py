@@ -114,12 +114,13 @@ def _possible(comparison: Comparison, change: FigureChange) -> tuple[float, floa
 
     No packet is faster than the fastest, no share is more than all, and no rate is below zero.
     """
-    baseline, candidate = change.baseline, change.candidate
+    baseline, candidate, sides = change.baseline, change.candidate, comparison.sides
     if change.figure.unit == "share":
-        return -baseline.value, max(0.0, 1 - baseline.value)
-    fastest = min(sample.fastest_ns for sample in comparison.sides.samples)
+        return -baseline.high, max(0.0, 1 - baseline.low)
+    fastest = min(sample.fastest_ns for sample in sides.samples)
     least = fastest if change.figure.is_time else 0.0
-    return least - baseline.value, candidate.high - least
+    off = sides.off(change.figure)
+    return least - baseline.high - off, candidate.high - least + off
 
 
 def _interval(change: FigureChange, possible: tuple[float, float]) -> str:

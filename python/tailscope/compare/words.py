@@ -58,14 +58,17 @@ def headline(comparison: Comparison) -> str:
     if not quantiles:
         return f"{pair.baseline} and {pair.candidate}: no quantile can be compared."
     unclear = [each.figure.name for each in quantiles if each.verdict == Verdict.UNCLEAR]
+    losses = ""
+    if lost.verdict == Verdict.UNCLEAR:
+        losses = f" Whether {pair.candidate} loses more or fewer packets cannot be told."
     if unclear:
         return (
             f"Whether {pair.candidate} differs from {pair.baseline} at {_listed(unclear)} cannot be"
-            " told."
+            f" told.{losses}"
         )
     return (
         f"No difference between {pair.baseline} and {pair.candidate} can be seen up to"
-        f" {quantiles[-1].figure.name}."
+        f" {quantiles[-1].figure.name}.{losses}"
     )
 
 
@@ -89,7 +92,7 @@ def lines(comparison: Comparison, judgements: Sequence[Judgement]) -> Iterator[s
 
 
 def _window_ns(comparison: Comparison) -> float:
-    return comparison.sides.samples[0].window_ns
+    return comparison.sides.window_ns
 
 
 def word_of(finding: FigureChange) -> str:

@@ -25,7 +25,7 @@ _LOOKS: dict[Verdict, tuple[str, int, Mark]] = {
     Verdict.HIGHER: ("slower", 1, "points"),
     Verdict.LOWER: ("faster", 2, "points"),
     Verdict.NONE: ("no difference can be seen", 0, "crosses"),
-    Verdict.UNCLEAR: ("it depends on the instrument", 4, "crosses"),
+    Verdict.UNCLEAR: ("cannot be told", 4, "crosses"),
 }
 _WIDE = 30
 _ROOM = 3.0

@@ -89,6 +89,8 @@ class BaselineRun(Section, frozen=True, kw_only=True):
     """Number of packets that the generator could not send."""
     drift_ns: float = 0.0
     """By how much latencies may be off either way, as clocks may drift."""
+    is_relative: bool = False
+    """True if latencies are above the fastest packet's, as the clocks' offset is not known."""
 
 
 class BaselineRecord(Record, frozen=True, kw_only=True):
