@@ -257,6 +257,17 @@ def test_values_that_are_better_still_are_good(tmp_path: Path) -> None:
     assert state(report, "hugepages") == ("bad", "0")
 
 
+def test_siblings_that_stay_are_not_good(tmp_path: Path) -> None:
+    files = debian() | {f"{CPUS}/smt/control": "on\n"}
+    files |= {
+        f"{CPUS}/cpu{cpu}/topology/thread_siblings_list": f"{cpu // 2 * 2}-{cpu // 2 * 2 + 1}\n"
+        for cpu in range(4)
+    }
+    for cpus in ((1,), (2,)):
+        report = audited(tmp_path / str(cpus[0]), files, cpus)
+        assert state(report, "smt") == ("bad", "on")
+
+
 def test_what_cannot_be_read_is_not_judged(tmp_path: Path) -> None:
     files = {f"{CPUS}/online": "0-3\n", f"{VM}/swappiness/": "", f"{KERNEL}/nmi_watchdog": "0\n"}
     report = audited(tmp_path, files, (1,))

@@ -119,6 +119,8 @@ def tuned(
     needs_root(machine)
     with tuning_lock(machine):
         choice = applicable(machine, cpus, only)
+        # What the kernel gives back late would tune the next run, too.
+        choice.knobs[:] = [knob for knob in choice.knobs if only is not None or not knob.lags]
         plan = _plan(machine, cpus, choice)
         with _changed(machine, cpus, plan, by, keep=False) as outcomes, ExitStack() as held:
             knobs = [knob for knob in choice.knobs if knob.kind == "held"]
@@ -203,12 +205,15 @@ def _changed(
     stays = False
     try:
         journal = Journal.create(machine, by)
-        yield [
+        outcomes = [
             outcome
             for knob, changes in plan
             for outcome in _set(machine, knob, changes, cpus, journal)
         ]
-        stays = keep and any(not _is_restored(entry, machine) for entry in journal.entries)
+        yield outcomes
+        is_set = any(outcome.refused is None for outcome in outcomes)
+        has_changed = any(not _is_restored(entry, machine) for entry in journal.entries)
+        stays = keep and is_set and has_changed
     finally:
         if not stays:
             _take_back(machine)
@@ -271,6 +276,8 @@ def _revert(machine: Machine, journal: Journal) -> Reverted:
 
 def _restore(machine: Machine, entry: Entry) -> str | None:
     """Restore a path; return the reason if it failed."""
+    if entry.path.startswith("ethtool:") and not machine.exists(entry.path):
+        return "the card is not here: `tailscope runs clean` brings back that of a killed run"
     if _is_restored(entry, machine):
         return None
     try:

@@ -85,6 +85,9 @@ class Smt(File):
         has_siblings = self.read(machine, cpus) in ("on", *self.equal, self.want)
         return super().wanted(machine, cpus) if has_siblings else None
 
+    def is_good(self, machine: Machine, cpus: Cpus) -> bool:
+        return not super().changes(machine, cpus)
+
     def changes(self, machine: Machine, cpus: Cpus) -> list[Change]:
         return super().changes(machine, cpus) if self._would_stay(machine, cpus) else []
 
