@@ -49,16 +49,21 @@ def command(
         drawn.append(_Drawn(run.label, _recorded(path, run.info)))
     first = drawn[0]
     for other in drawn[1:]:
-        if other.power.includes != first.power.includes:
+        if _meter(other.power) != _meter(first.power):
             raise UsageError(
-                f"{other.label}: got power of {other.power.includes},"
-                f" expected of {first.power.includes}, as of {first.label}",
+                f"{other.label}: got power of {_meter(other.power)},"
+                f" expected of {_meter(first.power)}, as of {first.label}",
                 code="power-differs",
             )
     more = [other.more_than(first) for other in drawn[1:]]
     content = {"runs": [run_drawn.record() for run_drawn in drawn], "differences": more}
     conclude(json_file, content, runs, partial(_print, drawn))
     return UNDECIDED if any(None in run_drawn.watts.values() for run_drawn in drawn) else 0
+
+
+def _meter(power: PowerRecord) -> str:
+    """Say what measured, and what that includes."""
+    return f"{power.includes}, by {power.source}"
 
 
 @dataclass(frozen=True)

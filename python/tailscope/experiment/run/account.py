@@ -19,6 +19,7 @@ from tailscope.experiment.run.blame import (
     unsent_texts,
 )
 from tailscope.experiment.run.clocks import counter_pairs
+from tailscope.experiment.run.instance import lost_unrecorded
 from tailscope.experiment.run.sent import sent_traffic
 from tailscope.noise.events import SOFTIRQ_NET, work_of_device
 from tailscope.store import floor
@@ -163,7 +164,7 @@ def _noise_of(ended: EndedInstance) -> RecordedNoise:
 def recorded_run(ended: EndedInstance, info: RunInfo) -> RecordedRun:
     """Collect all that is known of a measurement before its packets are matched."""
     generator = ended.result.gen
-    warm_up_lost = generator.warm_up_sent - generator.warm_up_received
+    warm_up_lost = lost_unrecorded(generator)
     lost = generator.unrecorded + full_rings(ended.counts, ended.device.wire)
     lost += sum(port.rx_missed + port.rx_nombuf for port in ended.result.ports)
     return RecordedRun(

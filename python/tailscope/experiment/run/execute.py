@@ -107,7 +107,7 @@ def execute(
                 ).run(progress, finish)
             (analysing or _say_nothing)()
             found = []
-            packets = sum(each.sent for each in ended.ways if each is not None)
+            packets = sum(each.left for each in ended.ways if each is not None)
             failed = [] if ended.problem is None else [ended.problem]
             for each, writer in zip_longest(ended.ways, writers):
                 if each is None:

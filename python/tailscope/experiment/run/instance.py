@@ -147,6 +147,11 @@ class EndedInstance:
         return self.result.gen.sent
 
     @property
+    def left(self) -> int:
+        """Return the number of packets that left, those that were not recorded included."""
+        return self.sent + self.result.gen.unrecorded_sent
+
+    @property
     def dut_lcores(self) -> Sequence[LcoreCounts]:
         """The counts of the device's polling loops, where it is one of ours."""
         from tailscope.store.records.messages import ProgramCounts
@@ -155,9 +160,17 @@ class EndedInstance:
 
 
 def never_came(generated: DirectionCounts) -> int:
-    """Count the packets that left and never came back, those of the warm-up included."""
+    """Count the packets that left and never came back, those that no figure has included."""
+    return generated.sent - generated.matched + lost_unrecorded(generated)
+
+
+def lost_unrecorded(generated: DirectionCounts) -> int:
+    """Count the packets that no figure has, and that never came back, but that counters have.
+
+    They are those of the warm-up, and those that left while the recorder was behind.
+    """
     warm_up = generated.warm_up_sent - generated.warm_up_received
-    return generated.sent - generated.matched + warm_up
+    return warm_up + max(0, generated.unrecorded_sent - generated.unrecorded_received)
 
 
 class Instance:

@@ -75,11 +75,13 @@ def sent_traffic(
     if traffic.pattern == CAPTURED:
         gap_ns = _captured_gap_ns(folder, tsc_hz)
     sent_bytes = generated.sent_bytes
+    # A packet that was not recorded hides the place of later ones in their bursts.
+    in_bursts = traffic.burst > 1 and not generated.unrecorded_sent
     return SentTraffic(
         asked_gap_ns_mean=gap_ns,
         asked_frame_bytes_mean=None if is_replay else mean_size_bytes(traffic),
         frame_bytes_mean=None if sent_bytes is None else sent_bytes / generated.sent,
-        **({} if traffic.burst == 1 else _of_bursts(traffic, folder, tsc_hz)),
+        **(_of_bursts(traffic, folder, tsc_hz) if in_bursts else {}),
     )
 
 

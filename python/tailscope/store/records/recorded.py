@@ -20,7 +20,8 @@ class RecordedRun(Record, frozen=True, kw_only=True):
     lost_in_instrument: Count
     """Packets that the instrument counts as lost, those of the warm-up left out."""
     warm_up_lost: Count
-    """Packets of the warm-up that never came back: counters of the device have them, too."""
+    """Packets of the warm-up, and others that were not recorded, that never came back: counters of
+    the device have them, too."""
     others_lost: Count = 0
     """Packets of the other direction that never came back: the counters have them, too."""
     came: Count
