@@ -104,6 +104,16 @@ def test_filters_choose(runs: Path, filters: list[str], expected: list[str]) -> 
     assert [run["run"] for run in found] == expected
 
 
+def test_a_date_is_a_whole_day(runs: Path) -> None:
+    with catalogue_of([runs]) as catalogue:
+        [first, *_] = choose(catalogue)
+        day = first["written_utc"].date()
+        for operator in ("=", "<=", ">=", "!=", "<", ">"):
+            found = choose(catalogue, [parse_filter(f"written{operator}{day}")])
+            is_in = first["run"] in {run["run"] for run in found}
+            assert is_in == (operator in ("=", "<=", ">=")), operator
+
+
 def test_a_folder_is_told_from_a_filter(tailscope: Run, runs: Path) -> None:
     """By its operator; what has a slash before that is a folder."""
     assert named(tailscope, "runs/matrix/rate=1M") == ["rate=1M"]

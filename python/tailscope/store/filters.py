@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.exceptions import UsageError
@@ -32,6 +32,7 @@ _OPERATORS = {
     REAL: ("=", "!=", *_ORDER),
     TIME: ("=", "!=", *_ORDER),
 }
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _UNITS = ("ns", "pps", "bytes", "s", "utc")
 _IS_TIME = re.compile(r"_ns(_|$)")
 _TRUTHS = {"yes": True, "true": True, "no": False, "false": False}
@@ -44,6 +45,13 @@ class Filter(NamedTuple):
     """Name of the field: one of `FIELDS`, or ``tag`` or ``note``."""
     operator: str
     value: str | float | bool | datetime
+    until: datetime | None = None
+    """End of the day, where the value is one and the operator is ``=`` or ``!=``."""
+
+    @property
+    def values(self) -> tuple[str | float | bool | datetime, ...]:
+        """Values of the condition in SQL."""
+        return (self.value,) if self.until is None else (self.value, self.until)
 
 
 def is_filter(text: str) -> bool:
@@ -64,7 +72,18 @@ def parse_filter(text: str) -> Filter:
             f" {' '.join(_OPERATORS[kind])}",
             code="filter-operator",
         )
-    return Filter(field, operator, _value(text, field, kind, value))
+    wanted = Filter(field, operator, _value(text, field, kind, value))
+    return _of_day(wanted) if kind == TIME and _DAY.fullmatch(value) else wanted
+
+
+def _of_day(wanted: Filter) -> Filter:
+    """Return a condition on a date as one on times: a date is a whole day."""
+    assert isinstance(wanted.value, datetime), "a date is one"
+    until = wanted.value + timedelta(days=1)
+    if wanted.operator in ("=", "!="):
+        return wanted._replace(until=until)
+    operator = {"<=": "<", ">": ">="}.get(wanted.operator)
+    return wanted if operator is None else wanted._replace(operator=operator, value=until)
 
 
 def field_named(name: str) -> str:
@@ -91,7 +110,7 @@ def choose(
     rows = catalogue.rows(
         "SELECT * FROM run JOIN summary USING (run)"  # noqa: S608
         f" WHERE {terms} ORDER BY {order} NULLS LAST, run.run",
-        *(each.value for each in wanted),
+        *(value for each in wanted for value in each.values),
     )
     tags, notes = _of_runs(catalogue, "tag"), _of_runs(catalogue, "note")
     return [
@@ -137,6 +156,9 @@ def _term(wanted: Filter) -> str:
     column = _column(wanted.field)
     if wanted.operator == "~":
         return f"contains({column}, ?)"
+    if wanted.until is not None:
+        within = f"({column} >= ? AND {column} < ?)"
+        return within if wanted.operator == "=" else f"{within} IS NOT TRUE"
     operator = "IS NOT" if wanted.operator == "!=" else wanted.operator
     return f"{column} {operator} ?"
 

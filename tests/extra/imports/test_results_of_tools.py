@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -141,9 +142,13 @@ def test_the_sum_of_all_threads_is_no_thread(tmp_path: Path) -> None:
 def test_each_column_of_rtla_is_a_run(tmp_path: Path) -> None:
     interrupts, threads = read(tmp_path, RTLA)
     assert [interrupts.tag, threads.tag] == ["IRQ-000", "Thr-000"]
-    assert edges(interrupts) == [(0, 5_000, 2_000), (15_000, 20_000, 1)]
+    assert edges(interrupts) == [(0, 5_000, 2_000), (15_000, 17_000, 1)]
     assert threads.count == 3_000
-    assert edges(threads)[-1] == (20_000, 272_000, 1)
+    assert edges(threads)[-1] == (16_000, 272_000, 1)
+    sparse = re.sub(r"^(0|15) .*\n", "", RTLA, flags=re.M)
+    sparse = sparse.replace("271", "  5").replace("over:         0         1", "over:  0  0")
+    (only,) = read(tmp_path, sparse)
+    assert edges(only) == [(5_000, 6_000, 2_990)]
 
 
 def test_round_trips_of_sockperf_are_whole(tmp_path: Path) -> None:
@@ -184,6 +189,8 @@ def test_an_indented_footer_ends_percentile_output(tmp_path: Path) -> None:
 def test_values_by_themselves(tmp_path: Path) -> None:
     (run,) = read(tmp_path, "3.1\n# a comment\n\n3.1\n45e1\n", "us")
     assert edges(run) == [(3_100, 3_100, 2), (450_000, 450_000, 1)]
+    (commented,) = read(tmp_path, "# rtt in us\n12.5\n", "us")
+    assert edges(commented) == [(12_500, 12_500, 1)]
 
 
 @pytest.mark.parametrize(
@@ -198,6 +205,8 @@ def test_values_by_themselves(tmp_path: Path) -> None:
         ),
         (realtime.read_cyclictest, CYCLICTEST.replace("\t000002", ""), None, "histogram-row"),
         (realtime.read_rtla, RTLA.partition("max:")[0], None, "histogram-truncated"),
+        (realtime.read_rtla, RTLA, "ns", "unit-differs"),
+        (hdr.read_percentiles, WRK2, "us", "unit-differs"),
         (values.read_sockperf, SOCKPERF.removesuffix(30 * "-" + "\n"), None, "histogram-truncated"),
         (values.read_sockperf, SOCKPERF.replace("2.413947807", "1.0"), None, "latency-range"),
         (values.read_sockperf, SOCKPERF, "us", "unit-differs"),

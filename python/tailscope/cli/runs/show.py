@@ -39,13 +39,12 @@ def command(
     verbose: Verbose = False,
 ) -> int:
     from tailscope.store.folders import run_named
-    from tailscope.store.notes import read_notes
     from tailscope.store.reader import file_states, read_run
 
     path = run_named(run, folder)
     shown = read_run(path)
     states = file_states(path, shown.info, checksums=verify)
-    remarks = read_notes(path)
+    remarks = shown.remarks
     write_json(json_file, _record(path, shown, states, remarks))
     if json_file != STANDARD:
         _print(path, shown, states, remarks, View(exact, verbose))

@@ -143,14 +143,16 @@ def _implausible(source: ForeignRun, info: RunInfo) -> tuple[str, ...]:
     rate_pps, sent = about_of(info).rate_pps, source.figures.get("sent")
     if rate_pps is None or sent is None or source.worst is None or not len(source.worst.pre_ns):
         return ()
-    span_ns = int(source.worst.pre_ns.max()) - int(source.worst.pre_ns.min())
+    known = source.worst if source.packets is None else source.packets
+    span_ns = int(known.pre_ns.max()) - int(known.pre_ns.min())
     expected = rate_pps * span_ns / _NS_PER_S
     if not expected or int(sent) < _TOO_MANY * expected:
         return ()
     return (
         f"losses are unknown: {count_text(int(sent))} packets before the device are"
         f" {int(sent) / expected:.1f} times as many as {count_text(rate_pps)} packets/s make from"
-        " the first of the worst to the last: some may have been captured more than once",
+        f" the first of {'the worst' if known is source.worst else 'them'} to the last: some may"
+        " have been captured more than once",
     )
 
 

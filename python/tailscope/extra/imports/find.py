@@ -97,7 +97,9 @@ def _source(file: Path, unit: str | None) -> Source | None:
     """A single file that is a source by itself."""
     with file.open("rb") as content:
         beginning = content.read(_BEGINNING_BYTES)
-    first = next((line for line in beginning.splitlines() if line.strip()), b"").strip()
+    lines = [line.strip() for line in beginning.splitlines() if line.strip()]
+    first = next(iter(lines), b"")
+    value = next((line for line in lines if not line.startswith(b"#")), b"")
     readers = (
         (moongen.LINE.fullmatch(first), moongen.read),
         (realtime.CYCLICTEST.match(first), realtime.read_cyclictest),
@@ -110,7 +112,7 @@ def _source(file: Path, unit: str | None) -> Source | None:
         (first.startswith(b"{") and trex.STATISTICS.search(beginning), trex.read_trex),
         (first.startswith(b"{") and iperf.IPERF3.search(beginning), iperf.read_iperf),
         (first.startswith(b"{") and realtime.JSON.search(beginning), realtime.read_json),
-        (values.VALUE.fullmatch(first), values.read_values),
+        (values.VALUE.fullmatch(value), values.read_values),
     )
     read = next((read for is_it, read in readers if is_it), None)
     return None if read is None else Source(file.parent, partial(_all, read, file, unit))

@@ -19,6 +19,7 @@ from tailscope.extra.imports.foreign import (
     count_of,
     ns_of,
     text_of,
+    unit_differs,
     unit_needed,
 )
 
@@ -183,7 +184,9 @@ def read_percentiles(path: Path, unit: str | None) -> ForeignRun:
     """Read percentile output: each row says how many values lie at or below its own."""
     text = text_of(path)
     if _WRK2 in text:
-        unit = unit or "ms"
+        if unit not in (None, "ms"):
+            raise unit_differs(path, unit, "ms", "wrk2's output")
+        unit = "ms"
     if unit is None:
         raise unit_needed(path, "HdrHistogram's percentile output")
     rows = list(_rows(path, text, unit))

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tailscope.exceptions import CaptureError
-from tailscope.extra.imports.foreign import UNITS, ForeignRun, buckets_of, count_of, text_of
+from tailscope.extra.imports.foreign import (
+    UNITS,
+    ForeignRun,
+    buckets_of,
+    count_of,
+    text_of,
+    unit_differs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -101,6 +108,8 @@ def read_rtla(path: Path, unit: str | None) -> list[ForeignRun]:
             f"{path}: expected a line 'Time unit is' and one with 'Index', as rtla writes them",
             code="histogram-row",
         )
+    if unit not in (None, written[1]):
+        raise unit_differs(path, unit, written[1], "rtla's histogram")
     rows = list(_rows(path, text))
     columns = _columns(path, rows)
     if len(heads[0]) != columns:
@@ -110,13 +119,19 @@ def read_rtla(path: Path, unit: str | None) -> list[ForeignRun]:
         )
     longest = _footer(path, text, "max", columns)
     overflows = _footer(path, text, "over", columns)
-    step = gcd(*(latency for latency, _ in rows)) or 1
-    end = rows[-1][0] + step
-    found = [
-        _column(rows, n, step, [(end, max(longest[n] + 1, end), overflows[n])])
-        for n in range(columns)
-    ]
-    return _runs("rtla", path, unit or written[1], found, heads[0])
+    # It leaves out rows of zeros, so buckets may be narrower than the rows are apart.
+    step = gcd(*(latency for latency, _ in rows)) or max(longest) + 1
+    end = rows[-1][0] + 1
+    found = []
+    for n in range(columns):
+        most = longest[n] + 1
+        buckets = [
+            (latency, max(latency + 1, min(latency + step, most)), counts[n])
+            for latency, counts in rows
+        ]
+        buckets.append((end, max(most, end), overflows[n]))
+        found.append([bucket for bucket in buckets if bucket[2]])
+    return _runs("rtla", path, written[1], found, heads[0])
 
 
 def _rows(path: Path, text: str) -> Iterator[Row]:
