@@ -41,7 +41,7 @@ def record_of(fitted: TailModel, tainted: int, *, is_drawn: bool = True) -> Tail
         for name, estimate in estimates.items()
         for name, value in estimate.record(name).items()
     }
-    named |= _level(ahead)
+    named |= _level(ahead, is_refused=fitted.refused is not None)
     return TailRecord(
         count=sum(run.count for run in fitted.runs),
         tainted=tainted,
@@ -138,16 +138,16 @@ def _outlook(ahead: Forecast) -> dict[str, Any]:
         "fit_p_value": ahead.chosen.p_value,
         "promise": ahead.promise,
         "return_level_exceeded_probability": None
-        if largest.told_ns(largest.level_ns) is None
+        if ahead.refused is not None or largest.told_ns(largest.level_ns) is None
         else largest.exceeds_level,
     }
 
 
-def _level(ahead: Forecast) -> dict[str, Any]:
-    """Return the return level; null if nothing bounds it."""
+def _level(ahead: Forecast, *, is_refused: bool) -> dict[str, Any]:
+    """Return the return level; null if nothing bounds it, or it is refused."""
     largest = ahead.largest
     return {
-        "return_level_ns": largest.told_ns(largest.level_ns),
+        "return_level_ns": None if is_refused else largest.told_ns(largest.level_ns),
         "return_level_ns_ci_low": largest.low_ns,
         "return_level_ns_ci_high": largest.told_ns(largest.high_ns),
     }
@@ -194,12 +194,17 @@ def _causes(ahead: Forecast) -> dict[str, Any]:
             latency_ns_max=int(rare.sizes_ns[0]),
         )
     if clock is not None:
+        # Its shifts count from the end of the start-up.
+        begin_ns = [0 if start is None else start.until_ns + 1 for start in ahead.starts]
         figures["schedule"] = ScheduledBursts(
             bursts=len(clock.offsets_ns) if clocked is None else len(clocked),
             period_s=None if clock.period_ns is None else clock.period_ns / _NS_PER_S,
             offsets_s=tuple(each / _NS_PER_S for each in clock.offsets_ns),
             runs=clock.runs,
-            first_s=tuple(None if at is None else at / _NS_PER_S for at in clock.shifts_ns),
+            first_s=tuple(
+                None if at is None else (at + begins_ns) / _NS_PER_S
+                for at, begins_ns in zip(clock.shifts_ns, begin_ns, strict=True)
+            ),
             latency_ns=clock.size_ns,
         )
     return figures
@@ -228,7 +233,7 @@ def _horizon(horizon: Horizon) -> TailHorizon:
     return TailHorizon(
         duration_s=horizon.duration_ns / _NS_PER_S,
         packets=horizon.packets,
-        **_level(horizon.forecast),
+        **_level(horizon.forecast, is_refused=horizon.forecast.refused is not None),
         bounded=horizon.forecast.limit_ns is not None,
         limit_ns=horizon.forecast.limit_ns,
         **_outlook(horizon.forecast),
