@@ -77,6 +77,19 @@ def test_what_had_the_cpu_while_nothing_left_is_the_cause() -> None:
     assert found.service_ns + sum(waited_ns.values()) + found.unexplained_ns == 3 * MS
 
 
+def test_what_captures_do_not_hold_is_blamed_on_nobody() -> None:
+    """Of a packet of 80 ms they hold what left within 5 ms of its two times."""
+    before_ms = [5 + 0.1 * at for at in range(100)]
+    behind_ms = [85 + 0.1 * at for at in range(101)]
+    stalled = ([at for at in before_ms if at < 12], [at for at in behind_ms if at > 88])
+    for (first, second), is_blamed in (((before_ms, behind_ms), False), (stalled, True)):
+        cpu = timeline(1, *sending(*first), (HOG, 20.0, 80.0), *sending(*second))
+        found = explain_crossing(crossing(10.0, 80.0, [*first, *second]), [cpu], 20_000, 100_000)
+        assert any(delay.cause.startswith(HOG) for delay in found.delays) == is_blamed
+        waited_ns = sum(delay.waited_ns for delay in found.delays)
+        assert found.service_ns + waited_ns + found.unexplained_ns == 80 * MS
+
+
 @pytest.mark.parametrize("both", [True, False])
 def test_a_packet_that_either_cpu_may_have_sent_stays_unexplained(both: bool) -> None:
     """And one that none was seen to send."""

@@ -337,6 +337,7 @@ def _tell_ambiguous(summary: Mapping[str, Figure]) -> None:
 
 def _print_end(plan: TapPlan, heard: Heard) -> None:
     from tailscope.cli.table import print_table
+    from tailscope.extra.tap.judge import missed_by
 
     assert heard.analysis is not None, "packets crossed"
     assert heard.result is not None, "it has ended"
@@ -353,7 +354,7 @@ def _print_end(plan: TapPlan, heard: Heard) -> None:
     )
     print(f", max {duration_text(longest)}" if isinstance(longest, int) else "")
     lost = _lost_text(int(summary["lost"] or 0), int(summary["outside"] or 0))
-    missed = sum(side.dropped + side.late for side in (tap.pre, tap.post))
+    missed = missed_by(tap.pre) + missed_by(tap.post)
     print(f"lost {lost}, missed by the tap {count_text(missed)}, matched on {summary['match_on']}")
     flows = [
         (

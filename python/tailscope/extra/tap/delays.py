@@ -36,6 +36,9 @@ _HELD_UP = 1.5
 """A device is held up where nothing leaves for half as long again as usual."""
 _NETWORKING = ("softirq NET_RX", "softirq NET_TX", "task ksoftirqd/", "task napi/")
 """What sends packets that the kernel forwards."""
+_WHOLE_NS, _AROUND_NS = 50_000_000, 5_000_000
+"""Of a packet that took longer than the first, captures hold only what left within the second of
+each of its two times."""
 _TASK = "task "
 _SENDS = 0.9
 """Smallest share of the departures at which what sends packets runs."""
@@ -101,9 +104,15 @@ def explain_crossing(
     usual_ns = np.full(len(edges) - 1, service_ns if pace_ns is None else pace_ns)
     usual_ns[-1] = max(service_ns, usual_ns[-1])
     is_held = np.diff(edges) > _HELD_UP * usual_ns
+    is_unseen = np.zeros(len(is_held), bool)
+    if latency_ns > _WHOLE_NS:
+        near_ns = _AROUND_NS - _HELD_UP * usual_ns
+        is_unseen = is_held & (edges[:-1] >= pre_ns + near_ns) & (edges[1:] <= post_ns - near_ns)
+    unseen_ns = int((np.diff(edges) - usual_ns)[is_unseen].sum())
+    is_held &= ~is_unseen
     begin, end = (edges[:-1] + usual_ns)[is_held], edges[1:][is_held]
     held_ns = int((end - begin).sum())
-    queue_ns = latency_ns - service_ns - held_ns
+    queue_ns = latency_ns - service_ns - held_ns - unseen_ns
     cpus = senders(timelines, crossing.left_ns, post_ns)
     delays = []
     if len(cpus) == 1:
@@ -118,7 +127,7 @@ def explain_crossing(
         cpus=tuple(timeline.cpu for timeline in cpus),
         service_ns=service_ns + min(queue_ns, 0),
         delays=tuple(sorted(delays, key=lambda delay: -delay.waited_ns)),
-        unexplained_ns=held_ns - named_ns,
+        unexplained_ns=held_ns - named_ns + unseen_ns,
     )
 
 

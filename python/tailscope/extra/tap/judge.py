@@ -18,11 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tailscope.engine.analysis import Figure
-    from tailscope.store.records.messages import TapSecond
+    from tailscope.store.records.messages import TappedLink, TapSecond
     from tailscope.verdict.slo import Level, Term
 
 _MOST_STRETCHES = 4096
 _MOST_ALERTS = 1000
+
+
+def missed_by(link: TappedLink) -> int:
+    """Return the number of frames that came to a link, and that nobody can judge."""
+    return link.dropped + link.late + link.unstamped
 
 
 @dataclass
@@ -70,6 +75,8 @@ class TermState:
         term = self.term
         if term.kind == "count":
             return term.is_met_by(self.beyond) if term.name == "lost" else None
+        if term.kind == "max" and second.late:
+            return False
         if not sent:
             return None
         if term.kind == "max":

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from tailscope.engine.slices import Part, merge
 from tailscope.extra.tap import RECORD, WORST
+from tailscope.extra.tap.judge import missed_by
 from tailscope.extra.tap.listener import Listener
 from tailscope.extra.tap.records import TapRecord
 from tailscope.extra.tap.watch import Watch
@@ -125,7 +126,7 @@ def _conclude(
     summary, result = heard.analysis.summary, heard.result
     tap = result.tap
     if heard.judge is not None:
-        missed = tap.pre.dropped + tap.pre.late
+        missed = missed_by(tap.pre)
         name = "tap" if plan.out is None else plan.out.name
         heard.verdict = heard.judge.judge(name, summary, missed)
     if writer is None:

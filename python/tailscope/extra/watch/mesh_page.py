@@ -104,5 +104,5 @@ def _cell(values: Values) -> str:
         if (LATENCY, quantile) in values
     ]
     sent = values.get((f"{SENT}_total", ""), 0.0)
-    lost = values.get((f"{LOST}_total", "network"), 0.0)
+    lost = sum(values.get((f"{LOST}_total", where), 0.0) for where in ("network", "unknown"))
     return ", ".join([*quantiles, f"lost {lost / sent:.2%}" if sent else "nothing sent"])
