@@ -18,7 +18,7 @@ PAGES = [ROOT / "docs" / "security.md", *sorted((ROOT / "docs" / "extra").glob("
 TEST = re.compile(r"\[`(test_\w+)`\]\(([^)]+\.py)\)")
 SHOWN = [
     (name, (page.parent / file).resolve())
-    for page in (ROOT / "docs").rglob("*.md")
+    for page in sorted((ROOT / "docs").rglob("*.md"))
     for name, file in TEST.findall(page.read_text())
 ]
 

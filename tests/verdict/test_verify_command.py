@@ -330,8 +330,9 @@ def test_packets_without_a_latency_pass_and_fail_nothing(
         (term,) = judged(tailscope, run, "p99<1ms", 3)["runs"][0]["terms"]
         assert "4,000 packets" in term["reasons"][0]
         assert judged(tailscope, run, "loss<1%", 0)["verdict"] == "pass"
-        # Half of the packets sent were lost among those that are timed, and a third of all.
-        sent = {"sent": 2 * more, "pre_packets": 2 * more, name: 4_000, "lost": more}
+        # Half of all packets were lost, and two of three of those that are timed or lost.
+        sent = {"sent": 2 * more, "pre_packets": 2 * more, "lost": more, "lost_proven": more}
+        sent[name] = 4_000
         lossy = changed(runs / "fast", tmp_path / f"{name} lossy", **sent)
         assert judged(tailscope, lossy, "loss<51%", 3)["verdict"] == "inconclusive"
 

@@ -320,7 +320,7 @@ def _never_came_notes(verdicts: Sequence[RunVerdict]) -> list[str]:
         return []
     packets = counted(never_came, "packet")
     return [
-        f"quantiles count {packets} without a latency (lost, late or not sent) as slower than all"
+        f"quantiles count {packets} without a latency (such as lost, late or not sent ones) as slower than all"
         " others; the table of a run has those that came alone"
     ]
 

@@ -137,8 +137,14 @@ class Sides:
     def never_came(self, figure: Figure) -> tuple[bool, bool]:
         """Return whether the figure of a run of either side is a packet that never came."""
         baseline, candidate = (
-            figure.is_time and any(measured.value >= self.window_ns for measured in side)
-            for side in self.measured(figure)
+            figure.is_time
+            and any(
+                measured.value >= sample.window_ns
+                for sample, measured in zip(samples, side, strict=True)
+            )
+            for samples, side in zip(
+                (self.baseline, self.candidate), self.measured(figure), strict=True
+            )
         )
         return baseline, candidate
 
@@ -272,7 +278,7 @@ def _hidden(change: FigureChange) -> str | None:
     if noticeable <= baseline or baseline == change.candidate.value == 0:
         return None
     if not baseline:
-        return "the baseline is 0, and so small a difference from it may be chance"
+        return "the baseline is 0, and what the other has may be chance"
     return "even twice the baseline would not have been noticed"
 
 

@@ -12,7 +12,7 @@ from tailscope.compare.figures import LOST, MAX, RATE, TRANSFER
 from tailscope.compare.measured import MeasuredFigure, OwnFigure, RunFigures
 from tailscope.compare.surroundings import facts_of, tainted_share
 from tailscope.exceptions import RunCorruptError
-from tailscope.models.counting import share_beyond
+from tailscope.models.counting import closest, share_beyond
 from tailscope.models.differences import Bounds, packets_worth_of, quantile_ends, ratio_ends
 from tailscope.models.samples import SUPPORT, packets_for_support, rank_of
 from tailscope.store.info import foreign_text
@@ -142,7 +142,7 @@ def _reduced(
             )
         elif figure == LOST:
             n = len(reading.taken)
-            never = reading.taken.in_stretches(reading.taken.never_ns)
+            never = closest(reading.taken.in_stretches(reading.taken.never_ns), reading.lost)
             found[LOST.name] = _lost(reading.lost, n, packets_worth_of(never, n), errors)
         else:
             found[figure.name] = _over_time(figure, run, errors)

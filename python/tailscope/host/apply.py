@@ -276,8 +276,11 @@ def _revert(machine: Machine, journal: Journal) -> Reverted:
 
 def _restore(machine: Machine, entry: Entry) -> str | None:
     """Restore a path; return the reason if it failed."""
-    if entry.path.startswith("ethtool:") and not machine.exists(entry.path):
-        return "the card is not here: `tailscope runs clean` brings back that of a killed run"
+    if _is_out_of_sight(entry, machine):
+        return (
+            "the card is not here: `tailscope runs clean` brings back that of a killed run; of one"
+            f" that was taken out nothing is left to restore: remove {journal_file(machine)}"
+        )
     if _is_restored(entry, machine):
         return None
     try:
@@ -296,12 +299,17 @@ def _is_restored(entry: Entry, machine: Machine) -> bool:
     """Return True if a path has its original text, or no longer exists, as for a finished task."""
     now = machine.read(entry.path)
     if now is None:
-        return not machine.exists(entry.path)
+        return not machine.exists(entry.path) and not _is_out_of_sight(entry, machine)
     if entry.wanted.startswith(_ADDED):
         # Other programs may have changed other words since.
         word = entry.wanted.removeprefix(_ADDED)
         return (word in now.split()) == (word in (entry.original or "").split())
     return now == entry.original
+
+
+def _is_out_of_sight(entry: Entry, machine: Machine) -> bool:
+    """Return True if a card is in another namespace, at another driver, or taken out."""
+    return entry.path.startswith("ethtool:") and not machine.exists(entry.path)
 
 
 def _accepted(entry: Entry) -> str:

@@ -73,7 +73,12 @@ def parse_filter(text: str) -> Filter:
             code="filter-operator",
         )
     wanted = Filter(field, operator, _value(text, field, kind, value))
-    return _of_day(wanted) if kind == TIME and _DAY.fullmatch(value) else wanted
+    try:
+        return _of_day(wanted) if kind == TIME and _DAY.fullmatch(value) else wanted
+    except OverflowError:
+        raise UsageError(
+            f"{text}: got {value!r}, expected a date before 9999-12-31", code="filter-value"
+        ) from None
 
 
 def _of_day(wanted: Filter) -> Filter:

@@ -252,7 +252,9 @@ def _usual_text(explanation: Explanation) -> str:
     if each_ns is None:
         return f"the median takes {service}"
     if not explanation.seen_idle:
-        return f"no packet was seen to find the device idle; one of a queue usually takes {service}"
+        return (
+            f"too few packets found the device idle to tell; one of a queue usually takes {service}"
+        )
     text = f"a packet that finds the device idle usually takes {service}"
     if explanation.service_tainted:
         text += ", in part because the instrument stalled"

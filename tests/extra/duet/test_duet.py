@@ -113,6 +113,7 @@ def test_losses_in_few_blocks_count() -> None:
     [finding] = judge.findings
     assert finding.outcome is Outcome.INCONCLUSIVE
     assert finding.difference.low <= 0 < finding.difference.high == pytest.approx(0.02)
+    assert finding.pairs_to_settle is None
 
 
 def test_the_last_pairs_count_too() -> None:

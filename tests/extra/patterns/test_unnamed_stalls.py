@@ -75,7 +75,8 @@ def test_stalls_of_which_less_than_half_has_a_cause_are_told(
 
     monkeypatch.setattr(explain, "read_series", lambda *_: searched)
     monkeypatch.setattr(explain, "stalls_text", keep)
-    tail = cast("Any", SimpleNamespace(threshold_ns=GAP_NS))
+    parts = {"unexplained": 200}
+    tail = cast("Any", SimpleNamespace(threshold_ns=GAP_NS, excess_ns=1000, parts_ns=parts))
     text = unnamed_stalls(tmp_path, info_of(), tail, blocked)
     assert (text is None) == (stalls is None)
     assert [found.stalls for found in told] == ([] if stalls is None else [stalls])
@@ -83,6 +84,8 @@ def test_stalls_of_which_less_than_half_has_a_cause_are_told(
         assert found.packets == found.stalls * HELD
         assert found.duration_ns_p50 == pytest.approx(STALL_NS, rel=0.01)
         assert found.observed_s == pytest.approx(LASTED_S, rel=0.01)
+    parts["unexplained"] = 199
+    assert unnamed_stalls(tmp_path, info_of(), tail, blocked) is None
 
 
 @pytest.mark.parametrize("rate_pps", [500, 10_000])

@@ -192,7 +192,9 @@ def test_a_newest_step_without_a_figure_passes_nothing(runs: Path) -> None:
         rows = [row for row in choose(catalogue) if row["run"].startswith("night")]
     rows.sort(key=lambda row: row["written_utc"])
     for row in rows:
-        row["summary"]["latency_ns_p50"] = 5_000
+        same = {name for name in row["summary"] if re.fullmatch("(least_)?latency_ns_p50.*", name)}
+        numbers = {name for name in same if isinstance(row["summary"][name], int)}
+        row["summary"] |= dict.fromkeys(numbers, 5_000)
     limits = [parse_limit("p50>+10%")]
     outcomes = []
     for _ in range(2):

@@ -192,15 +192,16 @@ class Judge:
             nothing = Bounds(math.nan, -math.inf, math.inf)
             return Finding(limit, Outcome.INCONCLUSIVE, nothing, 0, set_aside, None)
         *differences, shares, undiscounted = np.array(compared).T
-        ends = [shift(of_end, error) for of_end in differences]
+        shifts = ends = [shift(of_end, error) for of_end in differences]
         if limit.figure == LOST:
-            ends = [_with_mean(end, of) for end, of in zip(ends, differences, strict=True)]
+            ends = [_with_mean(end, of) for end, of in zip(shifts, differences, strict=True)]
         most = math.log1p(limit.share) if limit.share else limit.added
         outcomes = {_outcome(each, most) for each in ends}
         outcome = outcomes.pop() if len(outcomes) == 1 else Outcome.INCONCLUSIVE
         wanted = None
-        is_on_one_side = len({each.value > most for each in ends}) == 1
-        if outcome is Outcome.INCONCLUSIVE and is_on_one_side:
+        # More pairs bring ends closer that are of the shift, on one side of the limit.
+        may_settle = ends == shifts and len({each.value > most for each in ends}) == 1
+        if outcome is Outcome.INCONCLUSIVE and may_settle:
             wants = [pairs_to_settle(each, most, len(compared)) for each in ends]
             numbers = [want for want in wants if want is not None]
             wanted = max(numbers) if len(numbers) == len(wants) else None

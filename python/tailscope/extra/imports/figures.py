@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.engine.analysis import Figure
-    from tailscope.extra.imports.foreign import ForeignRun
+    from tailscope.extra.imports.foreign import EveryPacket, ForeignRun, WorstPackets
     from tailscope.models.buckets import Between, Buckets
     from tailscope.store.records.run import RunInfo
 
@@ -143,7 +143,7 @@ def _implausible(source: ForeignRun, info: RunInfo) -> tuple[str, ...]:
     rate_pps, sent = about_of(info).rate_pps, source.figures.get("sent")
     if rate_pps is None or sent is None or source.worst is None or not len(source.worst.pre_ns):
         return ()
-    known = source.worst if source.packets is None else source.packets
+    known: WorstPackets | EveryPacket = source.worst if source.packets is None else source.packets
     span_ns = int(known.pre_ns.max()) - int(known.pre_ns.min())
     expected = rate_pps * span_ns / _NS_PER_S
     if not expected or int(sent) < _TOO_MANY * expected:

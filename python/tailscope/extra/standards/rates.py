@@ -196,7 +196,8 @@ class Search:
     controls: list[Trial] = field(default_factory=list)
     """The trials without the device."""
     _shared: list[_SharedTrials] = field(default_factory=list)
-    _beyond: Trial | None = None
+    beyond: Trial | None = None
+    """A trial at the lowest rate at which none was valid."""
     _has_looked: bool = False
 
     def run(self) -> list[RateFound]:
@@ -218,7 +219,7 @@ class Search:
     @property
     def instrument_limit_pps(self) -> int | None:
         """The lowest rate at which no trial was valid."""
-        return None if self._beyond is None else self._beyond.rate_pps
+        return None if self.beyond is None else self.beyond.rate_pps
 
     @property
     def limit(self) -> str | None:
@@ -230,8 +231,8 @@ class Search:
 
     def ratio(self, rate_pps: int, level: Level) -> float | Trial:
         """Try a rate until that says something of the device; a trial beyond the instrument."""
-        if self._beyond is not None and rate_pps >= self._beyond.rate_pps:
-            return self._beyond
+        if self.beyond is not None and rate_pps >= self.beyond.rate_pps:
+            return self.beyond
         tried = []
         for _ in range(_TRIES):
             trial = self.measure(rate_pps)
@@ -242,7 +243,7 @@ class Search:
             if ratio is not None:
                 return ratio
         if all(trial.invalid for trial in tried):
-            self._beyond = trial
+            self.beyond = trial
         return trial
 
     def _look_without_device(self) -> None:
@@ -263,7 +264,7 @@ class _SharedTrials:
     def __init__(self, search: Search, goals: Sequence[RateGoal]) -> None:
         self._search, self._goals, self._level = search, goals, goals[0].level
         most = max(goal.most for goal in goals)
-        self._most_ratio = max(_MOST_HINT, (1 + most) / 2)
+        self._most_ratio = _MOST_HINT if most < _MOST_HINT else (1 + most) / 2
         self._beyond: Trial | None = None
         plan = search.plan
         self._searching = GoalSearch(
@@ -294,10 +295,10 @@ class _SharedTrials:
 
     def _ratio_of(self, load: Load) -> float | Beyond:
         if self._beyond is None or load.rate_pps < self._beyond.rate_pps:
-            ratio = self._search.ratio(load.rate_pps, self._level)
-            if isinstance(ratio, float):
-                return min(ratio, self._most_ratio)
-            self._beyond = ratio
+            found = self._search.ratio(load.rate_pps, self._level)
+            if not isinstance(found, Trial):
+                return min(found, self._most_ratio)
+            self._beyond = found
         return Beyond(self._beyond.rate_pps * self._beyond.carried)
 
     def _found(self, goal: RateGoal, known: GoalBounds) -> RateFound:
@@ -315,7 +316,8 @@ class _SharedTrials:
             for trial in search.trials
         )
         if not has_failed:
-            return search.limit
+            is_undecided = self._beyond is not None and not self._beyond.invalid
+            return INSTRUMENT if is_undecided else search.limit
         return LOSS if self._level is loss_ratio else LEVEL
 
 

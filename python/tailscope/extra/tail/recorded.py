@@ -78,7 +78,7 @@ def record_of(fitted: TailModel, tainted: int, *, is_drawn: bool = True) -> Tail
         latency_ns_max=max(int(run.latency_ns.max()) for run in fitted.runs),
         **(_drawn(fitted) if is_drawn else dict.fromkeys(DRAWN, ())),
         rest_max_ns=None if check is None else check.max_ns,
-        **_outlook(ahead),
+        **_outlook(ahead, is_refused=fitted.refused is not None),
         runs=len(fitted.runs),
         set_aside=tuple(
             SetAsideRun(run=run, floor_ns=floor_ns, reason=reason)
@@ -125,7 +125,7 @@ def _drawn(fitted: TailModel) -> dict[str, Any]:
     }
 
 
-def _outlook(ahead: Forecast) -> dict[str, Any]:
+def _outlook(ahead: Forecast, *, is_refused: bool) -> dict[str, Any]:
     """Return the figures of the prediction, named after the run or the horizon."""
     largest = ahead.largest
     return {
@@ -138,7 +138,7 @@ def _outlook(ahead: Forecast) -> dict[str, Any]:
         "fit_p_value": ahead.chosen.p_value,
         "promise": ahead.promise,
         "return_level_exceeded_probability": None
-        if ahead.refused is not None or largest.told_ns(largest.level_ns) is None
+        if is_refused or largest.told_ns(largest.level_ns) is None
         else largest.exceeds_level,
     }
 
@@ -230,13 +230,14 @@ def _tried(candidate: Candidate) -> TriedThreshold:
 def _horizon(horizon: Horizon) -> TailHorizon:
     from tailscope.extra.tail.records import TailHorizon
 
+    is_refused = horizon.forecast.refused is not None
     return TailHorizon(
         duration_s=horizon.duration_ns / _NS_PER_S,
         packets=horizon.packets,
-        **_level(horizon.forecast, is_refused=horizon.forecast.refused is not None),
+        **_level(horizon.forecast, is_refused=is_refused),
         bounded=horizon.forecast.limit_ns is not None,
         limit_ns=horizon.forecast.limit_ns,
-        **_outlook(horizon.forecast),
+        **_outlook(horizon.forecast, is_refused=is_refused),
     )
 
 
