@@ -320,8 +320,8 @@ def _never_came_notes(verdicts: Sequence[RunVerdict]) -> list[str]:
         return []
     packets = counted(never_came, "packet")
     return [
-        f"quantiles count {packets} without a latency (such as lost, late or not sent ones) as slower than all"
-        " others; the table of a run has those that came alone"
+        f"quantiles count {packets} without a latency (such as lost, late or unsent ones) as slower"
+        " than all others; the table of a run has those that came alone"
     ]
 
 
