@@ -81,7 +81,8 @@ def _dispersion_of(counts: Counts) -> float:
 def closest(marked: Counts, some: int) -> Counts:
     """Count some of the marked packets in each stretch, as close together as they can be."""
     largest = np.sort(marked)[::-1]
-    return np.clip(some - (np.cumsum(largest) - largest), 0, largest)
+    taken: Counts = np.clip(some - (np.cumsum(largest) - largest), 0, largest)
+    return taken
 
 
 def design_effect_in_time(

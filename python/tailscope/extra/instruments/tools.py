@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 import sys
@@ -44,7 +45,11 @@ def ping(on: Hosts, rate_pps: int, duration_ns: int) -> Reading:
     interval_ns = max(_PING_LEAST_NS, 10**9 // rate_pps)
     count = max(1, duration_ns // interval_ns)
     program = _program("ping", "iputils-ping")
-    command = _words(f"{program} -n -i {interval_ns / 1e9:.3f} -c {count} -W 1 {SERVER}")
+    # It sends no request before the answer to the last one, however late that comes.
+    ends_s = math.ceil(duration_ns / 1e9) + 1
+    command = _words(
+        f"{program} -n -i {interval_ns / 1e9:.3f} -c {count} -W 1 -w {ends_s} {SERVER}"
+    )
     said = on.run(command, timeout_s=duration_ns / 1e9 + _PATIENCE_S, expect=False)
     found = [(int(number), float(ms)) for number, ms in _PING_TIME.findall(said)]
     sent = _PING_SUM.search(said)
