@@ -54,7 +54,11 @@ INSTRUMENTS = {
         ("dpkg-query", "-W", "-f", "${Version}", "dpdk"),
         testpmd.latency_statistics,
     ),
-    "ping": Instrument("open loop, round trip", ("ping", "-V"), on_hosts=tools.ping),
+    "ping": Instrument(
+        "closed loop where answers take up to 10 ms, round trip",
+        ("ping", "-V"),
+        on_hosts=tools.ping,
+    ),
     "irtt": Instrument("open loop, round trip", ("irtt", "version"), on_hosts=tools.irtt),
     "sockperf-under-load": Instrument(
         "open loop, round trip",

@@ -45,7 +45,7 @@ def ping(on: Hosts, rate_pps: int, duration_ns: int) -> Reading:
     interval_ns = max(_PING_LEAST_NS, 10**9 // rate_pps)
     count = max(1, duration_ns // interval_ns)
     program = _program("ping", "iputils-ping")
-    # It sends no request before the answer to the last one, however late that comes.
+    # At such intervals it waits for the last answer, up to 10 ms, before it sends the next request.
     ends_s = math.ceil(duration_ns / 1e9) + 1
     command = _words(
         f"{program} -n -i {interval_ns / 1e9:.3f} -c {count} -W 1 -w {ends_s} {SERVER}"
