@@ -11,12 +11,14 @@ import pytest
 from errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tailscope.exceptions import UsageError
 from tailscope.experiment.campaign.spec import load_experiment, schema
 from tailscope.experiment.fields import plan_of
 from tailscope.experiment.notice import rate_notice
 from tailscope.experiment.packets import flow_count, mean_size_bytes
+from tailscope.experiment.run.instance import lost_unrecorded, never_came
 from tailscope.experiment.run.sent import sent_traffic
 from tailscope.store.records.messages import GeneratedTraffic
 from tailscope.testbed import wires
@@ -37,6 +39,16 @@ NOTHING = dict.fromkeys(
 
 def plan(**fields: object) -> Any:
     return plan_of({"dut": "l2fwd", **fields})
+
+
+def test_losses_of_packets_that_no_figure_has_are_counted_apart() -> None:
+    """Counters of ports and devices have them, too."""
+    warm_up = {"warm_up_sent": 100, "warm_up_received": 90}
+    behind = {"unrecorded_sent": 50, "unrecorded_received": 20}
+    counts = GeneratedTraffic(sent=1_000, matched=995, sent_bytes=64_000, **{**NOTHING, **warm_up})
+    assert (lost_unrecorded(counts), never_came(counts)) == (10, 15)
+    counts = replace(counts, **behind)
+    assert (lost_unrecorded(counts), never_came(counts)) == (40, 45)
 
 
 @pytest.mark.parametrize(
@@ -275,6 +287,8 @@ def test_what_left_is_compared_with_what_was_asked(
     counts = GeneratedTraffic(sent=len(left), matched=0, sent_bytes=64 * len(left), **NOTHING)
     asked = plan(rate=rate_pps, burst=size, burst_gap=f"{gap_ns}ns")
     found = sent_traffic(asked, counts, folder, NS)
+    unrecorded = replace(counts, unrecorded_sent=1)
+    assert sent_traffic(asked, unrecorded, folder, NS).burst_gap_ns_mean is None
     pairs = [(a, b) for a, b in pairwise(left) if b == a + 1 and b % size]
     gaps = [int(departed[b] - departed[a]) for a, b in pairs]
     assert (found.asked_burst_gap_ns, found.frame_bytes_mean) == (gap_ns, 64)

@@ -237,6 +237,19 @@ def test_what_an_instrument_stamps_in_one_go_is_no_batch() -> None:
     assert (usual.service_ns, usual.each_ns) == (EACH + TRANSIT, EACH)
 
 
+def test_what_is_usual_says_what_it_rests_on() -> None:
+    """No packet but the first finds the device idle; or all that do were delayed by a stall."""
+    pre_ns = list(range(0, 200_000, 1_000))
+    with packets(pre_ns, [EACH * (at + 1) - ns for at, ns in enumerate(pre_ns)]) as queued:
+        usual = usual_of(queued)
+    assert not usual.seen_idle and not usual.is_tainted and usual.service_ns == EACH
+    apart_ns = np.arange(100) * 1_000_000
+    for marks in (np.ones(100, bool), np.arange(100) < 90):
+        with packets(apart_ns, np.full(100, 5_000), marks) as tainted:
+            usual = usual_of(tainted)
+        assert usual.seen_idle and usual.is_tainted == marks.all()
+
+
 SENT = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 200)), min_size=12, max_size=60)
 EVENTS = st.lists(st.tuples(st.integers(0, 80), st.integers(1, 60), st.integers(0, 2)), max_size=12)
 
