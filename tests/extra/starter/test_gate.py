@@ -130,6 +130,26 @@ for word; do [[ $word != --dry-run ]] || exit 0; done
     assert again.returncode == 1 and "19700101T000000Z" in again.stderr, "nothing is overwritten"
 
 
+@pytest.mark.parametrize(("verdict", "has_baseline", "status"), [(0, 0, 0), (2, 0, 2), (0, 1, 1)])
+def test_runs_that_are_no_baseline_are_judged_by_their_level(
+    project: Path, tmp_path: Path, verdict: int, has_baseline: int, status: int
+) -> None:
+    """A stand-in measures several combinations of values, which `compare save` refuses."""
+    stand_in = tmp_path / "bin/tailscope"
+    stand_in.parent.mkdir()
+    stand_in.write_text(
+        f"#!/bin/bash\ncase $1 in verify) exit {verdict};; compare) exit 1;; esac\n"
+    )
+    stand_in.chmod(0o755)
+    if has_baseline:
+        (project / FOLDER / "baseline.json").write_text("{}")
+    env = {"PATH": f"{stand_in.parent}{os.pathsep}{os.environ['PATH']}"}
+    done = bash(f"bash {FOLDER}/gate.sh", project, **env)
+    assert done.returncode == status, done.stderr
+    assert ("no baseline.json of these runs" in done.stderr) == (not has_baseline)
+    assert "keep " not in done.stderr
+
+
 def test_a_gate_that_has_nothing_to_judge_by_says_so(project: Path, place: Place) -> None:
     """Before it measures."""
     judged_by(project, [])
