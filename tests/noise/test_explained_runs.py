@@ -282,7 +282,7 @@ def test_an_interrupted_run_leaves_no_tracer(place: Place) -> None:
 @AS_ROOT
 @pytest.mark.usefixtures("alone")
 def test_a_run_is_tuned_and_the_host_is_as_it_was(measure: Measure) -> None:
-    knob = Path("/proc/sys/vm/stat_interval")
+    knob = Path("/proc/sys/vm/compaction_proactiveness")
     before = knob.read_text()
     knob.write_text("7")
     try:
@@ -291,10 +291,11 @@ def test_a_run_is_tuned_and_the_host_is_as_it_was(measure: Measure) -> None:
     finally:
         knob.write_text(before)
     info = json.loads((measured["out"] / "run.json").read_text())
-    assert info["knobs"]["stat-interval"] == "3600"
+    assert info["knobs"]["compaction"] == "0"
+    assert "stat-interval" not in {each["knob"] for each in info["tuning"]}
     outcomes = info["tuning"]
-    [interval] = [each for each in outcomes if each["knob"] == "stat-interval"]
-    assert (interval["original"], interval["wanted"], interval["refused"]) == ("7\n", "3600", None)
+    [ahead] = [each for each in outcomes if each["knob"] == "compaction"]
+    assert (ahead["original"], ahead["wanted"], ahead["refused"]) == ("7\n", "0", None)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may")

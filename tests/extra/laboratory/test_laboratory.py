@@ -190,7 +190,7 @@ def test_a_device_whose_clocks_contradict_each_other_explains_nothing(
 
 @pytest.mark.usefixtures("alone")
 def test_the_devices_machine_is_tuned_and_as_it_was(lab: Laboratory, tmp_path: Path) -> None:
-    knob = Path("/proc/sys/vm/stat_interval")
+    knob = Path("/proc/sys/vm/compaction_proactiveness")
     before = knob.read_text()
     knob.write_text("7")
     try:
@@ -198,22 +198,23 @@ def test_the_devices_machine_is_tuned_and_as_it_was(lab: Laboratory, tmp_path: P
         assert knob.read_text() == "7\n"
     finally:
         knob.write_text(before)
-    [interval] = [setting for setting in info["tuning"] if setting["knob"] == "stat-interval"]
-    assert (interval["original"], interval["wanted"], interval["refused"]) == ("7\n", "3600", None)
-    assert info["knobs"]["stat-interval"] == "3600"
+    [ahead] = [setting for setting in info["tuning"] if setting["knob"] == "compaction"]
+    assert (ahead["original"], ahead["wanted"], ahead["refused"]) == ("7\n", "0", None)
+    assert info["knobs"]["compaction"] == "0"
+    assert "stat-interval" not in {each["knob"] for each in info["tuning"]}
 
 
 @pytest.mark.usefixtures("alone")
 def test_a_machine_that_was_tuned_is_as_it_was_when_the_connection_ends(
     lab: Laboratory, tmp_path: Path
 ) -> None:
-    knob = Path("/proc/sys/vm/stat_interval")
+    knob = Path("/proc/sys/vm/compaction_proactiveness")
     before = knob.read_text()
     fields = {**TRAFFIC, "duration": "60s", "dut": "mirred", "tune": True}
     path = lab.experiment(fixed=fields, hosts=apart(lab))
     process = start(lab, "run", path, "--out", tmp_path / "out")
     try:
-        wait_until(lambda: knob.read_text() == "3600\n", process)
+        wait_until(lambda: knob.read_text() == "0\n", process)
         process.kill()
         process.communicate(timeout=60)
         deadline_s = time.monotonic() + 30
