@@ -75,7 +75,7 @@ def test_the_page_has_a_cell_for_each_pair() -> None:
     page = mesh_page(HOSTS, "a", told())
     [cell] = re.findall("<td>(p50 .*)</td>", page)
     shown = re.sub("<[^>]*>", "", cell.partition("</td>")[0])
-    assert shown == "p50 80.00 µs, p99 1.500 ms, lost 1.00%"
+    assert shown == "p50 80.00 µs, p99 1.500 ms, lost 1.50%"
     assert page.count("<td>no answer</td>") == 1
     # Nobody tells of the paths from b and from c.
     assert page.count("<td>-</td>") == 4
