@@ -85,8 +85,8 @@ def command(
         option(
             "--quantile",
             "Q",
-            "Start of the tail.  [default: p99.9; for --interrupts p99.99; for these, and for"
-            " captures alone, no higher than 10 packets lie beyond]",
+            "Start of the tail.  [default: p99.9; with --interrupts p99.99, or the highest with 10"
+            " packets beyond; of captures alone the same from p99.9 down]",
         ),
     ] = None,
     interrupts: _Interrupts = None,

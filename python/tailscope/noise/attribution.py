@@ -196,13 +196,16 @@ class Attribution:
         assert (rest >= 0).all(), "causes never take more than there is to explain"
         longest, longest_in_queue = (_Longest(len(rest), self._none) for _ in range(2))
         longest.see(self._none, rest)
+        queued_for: dict[int, Integers] = {}
         for (part, code), in_queue in queued.items():
             parts[QUEUE] += in_queue
-            longest_in_queue.see(code, in_queue)
-            longest.see(code, waited.get(code, 0) + in_queue)
+            queued_for[code] = queued_for.get(code, 0) + in_queue
             if tally is not None:
                 name = self._names[code] + _OF_THE_INSTRUMENT * (part == INSTRUMENT)
                 tally.add(QUEUE, name, in_queue)
+        for code, in_queue in queued_for.items():
+            longest_in_queue.see(code, in_queue)
+            longest.see(code, waited.get(code, 0) + in_queue)
         if tally is not None:
             self._add_rest(block, rest, waited, tally)
         parts |= {SERVICE: block.service_ns, UNEXPLAINED: rest}

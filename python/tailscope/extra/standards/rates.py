@@ -230,7 +230,7 @@ class Search:
         return BACK_PRESSURE if 2 * carried > _TRIES else INSTRUMENT
 
     def ratio(self, rate_pps: int, level: Level) -> float | Trial:
-        """Try a rate until that says something of the device; a trial beyond the instrument."""
+        """Return how far a rate is from a level; the last trial of it if none says that."""
         if self.beyond is not None and rate_pps >= self.beyond.rate_pps:
             return self.beyond
         tried = []
